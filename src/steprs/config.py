@@ -1,0 +1,316 @@
+"""Settings of a run as typed data. Never imports torch; only `build` turns these into objects.
+
+A run file is YAML in the shape of `RunConfig`; `base: other.yaml` starts from another file. Dotted overrides
+(`risk.scale=2`) are parsed as YAML values. Unknown keys are errors with a did-you-mean.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from .errors import ConfigError, did_you_mean
+
+Unmasking = Literal[
+    "low_confidence", "max_probability", "entropy", "entropy_bound", "confidence_threshold", "random", "left_to_right"
+]
+Control = Literal["full", "flat", "constant", "reverse", "shuffle-token", "shuffle-state", "state-only", "centred"]
+Rule = Literal[
+    "halve-failure", "odds", "log-inverse", "max-scale", "crossover", "weight-cap", "mass-neutral", "target"
+]
+
+
+class Section(BaseModel):
+    """A group of settings: frozen, and unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LoraConfig(Section):
+    """Low-rank adapters through peft; the reference policy is the adapter switched off."""
+
+    rank: int = Field(16, ge=1)
+    alpha: float = 32.0
+    dropout: float = Field(0.0, ge=0.0, lt=1.0)
+    target_modules: tuple[str, ...] | Literal["all-linear"] = "all-linear"
+
+
+class PolicyConfig(Section):
+    """Which model is trained. `path`: a shipped name (`tiny`, `tiny-full`) or a folder."""
+
+    path: str = "tiny"
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    attention: Literal["auto", "eager", "sdpa", "flex_attention"] = "auto"
+    gradient_checkpointing: bool = False
+    lora: LoraConfig | None = None
+    trust_remote_code: bool = False
+
+
+class TaskConfig(Section):
+    """Which problems. `options` go to the task's constructor as they are."""
+
+    name: str = "countdown"
+    options: dict[str, Any] = Field(default_factory=dict)
+    max_prompt_tokens: int = Field(1024, ge=1)
+    overlong_prompts: Literal["error", "drop"] = "error"
+    bad_rewards: Literal["error", "mask"] = "error"
+
+
+class SamplerConfig(Section):
+    """How completions are decoded. Fields left null take the policy's or the task's value (printed in the plan)."""
+
+    kind: Literal["auto", "masked", "block"] = "auto"
+    length: int | None = Field(None, ge=1)
+    steps: int | None = Field(None, ge=1)
+    block_size: int | None = Field(None, ge=1)
+    temperature: float = Field(1.0, ge=0.0)
+    top_p: float = Field(1.0, gt=0.0, le=1.0)
+    top_k: int = Field(0, ge=0)
+    unmasking: Unmasking = "max_probability"
+    threshold: float | None = None
+    max_rows: int = Field(1024, ge=1, description="rows decoded at once")
+
+
+class ScheduleConfig(Section):
+    """A schedule over denoising progress. `start` and `end` multiply `risk.scale`.
+
+    `pass-rate` holds two schedules and a threshold: `below` is used iff the group's pass rate is below it.
+    """
+
+    kind: Literal[
+        "constant", "linear", "cosine", "power", "sigmoid", "exponential", "geometric", "step", "knots", "pass-rate"
+    ] = "linear"
+    start: float = 1.0
+    end: float = 0.0
+    gamma: float | None = None
+    steepness: float | None = None
+    midpoint: float | None = None
+    knots: tuple[tuple[float, float], ...] | None = None
+    threshold: float | None = None
+    below: ScheduleConfig | None = None
+    above: ScheduleConfig | None = None
+
+
+class CalibrationConfig(Section):
+    """How `risk.scale: calibrated` measures capability before the first update."""
+
+    rule: Rule = "halve-failure"
+    prompts: int = Field(128, ge=1)
+    samples: int = Field(8, ge=1)
+    target: float | None = None
+    weight: float | None = None
+
+
+class RiskConfig(Section):
+    """The stepwise risk transformation. `scale: 0` is centred GRPO bit for bit."""
+
+    scale: float | Literal["calibrated"] = "calibrated"
+    schedule: ScheduleConfig = ScheduleConfig()
+    calibration: CalibrationConfig = CalibrationConfig()
+    control: Control = "full"
+    base: Literal["centred", "standardised"] = "centred"
+    baseline: Literal["group", "leave-one-out"] = "group"
+    rms_match: Literal["batch", "group", "state", "group-state"] | None = None
+    reference_pass_rate: float | None = Field(None, gt=0.0, lt=1.0)
+    coordinate: Literal["auto", "step", "mask", "rank"] = "auto"
+    scope: Literal["sequence", "block", "within"] = "sequence"
+
+
+class LossConfig(Section):
+    """From advantages to a scalar. Everything here is the underlying trainer and knows nothing of risk."""
+
+    kind: Literal["policy-gradient", "ppo-clip"] = "ppo-clip"
+    clip_low: float = Field(0.2, gt=0.0, lt=1.0)
+    clip_high: float = Field(0.2, gt=0.0)
+    kl_coef: float = Field(0.0, ge=0.0)
+    kl_kind: Literal["k1", "k2", "k3"] = "k3"
+    aggregation: Literal["token-mean", "state-mean", "sequence-mean"] = "token-mean"
+    count_dead_groups: bool = True
+    logprobs: Literal["trace", "one-step", "coupled"] = "trace"
+    states_per_rollout: int | None = Field(None, ge=1)
+    shrinkage: int = Field(1, ge=1)
+    prompt_mask_rate: float = Field(0.15, ge=0.0, lt=1.0, description="one-step only (d1's diffu-GRPO)")
+    inner_updates: int = Field(1, ge=1)
+
+
+class TrainConfig(Section):
+    """The loop. Micro-batches are derived from `token_budget`."""
+
+    updates: int = Field(60, ge=0)
+    prompts_per_update: int = Field(16, ge=1)
+    group_size: int = Field(16, ge=1)
+    learning_rate: float = Field(2e-4, ge=0.0)
+    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    warmup_updates: int = Field(5, ge=0)
+    betas: tuple[float, float] = (0.9, 0.95)
+    weight_decay: float = Field(0.0, ge=0.0)
+    max_grad_norm: float = Field(1.0, gt=0.0)
+    token_budget: int = Field(16384, ge=1)
+    save_every: int = Field(20, ge=0)
+    keep_last: int = Field(2, ge=1)
+    eval_every: int = Field(20, ge=0)
+    patience: int | None = Field(None, ge=1, description="dev evaluations without a new best before stopping")
+    log_completions: int = Field(2, ge=0)
+    trackers: tuple[Literal["tensorboard", "wandb"], ...] = ()
+
+
+class EvalConfig(Section):
+    """Evaluation during training (`dev`) and by `steprs eval` (`test`). Decode settings left null are the run's."""
+
+    problems: int = Field(128, ge=1)
+    samples: int = Field(16, ge=1)
+    k: tuple[int, ...] = (1, 4, 16)
+    temperature: float | None = Field(None, ge=0.0)
+    top_p: float | None = Field(None, gt=0.0, le=1.0)
+    top_k: int | None = Field(None, ge=0)
+    steps: int | None = Field(None, ge=1)
+
+    @model_validator(mode="after")
+    def _k_within_samples(self) -> EvalConfig:
+        if max(self.k) > self.samples:
+            raise ValueError(f"eval.k holds {max(self.k)} but eval.samples is {self.samples}; pass@k needs k <= samples")
+        return self
+
+
+class RunConfig(Section):
+    """One training run, resolved: written to `config.json`, which is itself a run file."""
+
+    name: str = "run"
+    seed: int = Field(0, ge=0)
+    output: str | None = None
+    policy: PolicyConfig = PolicyConfig()
+    task: TaskConfig = TaskConfig()
+    sampler: SamplerConfig = SamplerConfig()
+    risk: RiskConfig = RiskConfig()
+    loss: LossConfig = LossConfig()
+    train: TrainConfig = TrainConfig()
+    eval: EvalConfig = EvalConfig()
+
+
+class PretrainConfig(Section):
+    """A tiny policy made from nothing by masked-diffusion cross-entropy on a task's written solutions."""
+
+    name: str = "tiny"
+    seed: int = Field(0, ge=0)
+    output: str | None = None
+    task: TaskConfig = TaskConfig()
+    attention: Literal["block_causal", "bidirectional"] = "block_causal"
+    block_size: int = Field(4, ge=1)
+    hidden_size: int = Field(128, ge=8)
+    intermediate_size: int = Field(256, ge=8)
+    layers: int = Field(4, ge=1)
+    heads: int = Field(4, ge=1)
+    kv_heads: int | None = Field(None, ge=1)
+    batch_size: int = Field(64, ge=1)
+    updates: int = Field(4000, ge=1)
+    max_minutes: float = Field(10.0, gt=0.0)
+    learning_rate: float = Field(3e-3, gt=0.0)
+    muon_learning_rate: float = Field(0.02, gt=0.0)
+    weight_decay: float = Field(0.0, ge=0.0)
+
+    @field_validator("kv_heads")
+    @classmethod
+    def _divides(cls, value: int | None, info: Any) -> int | None:
+        if value is not None and info.data.get("heads", value) % value:
+            raise ValueError(f"kv_heads {value} must divide heads {info.data['heads']}")
+        return value
+
+
+SectionT = TypeVar("SectionT", bound=Section)
+
+
+def load_config(
+    source: str | Path | dict[str, Any] | None,
+    overrides: Sequence[str] = (),
+    *,
+    model: type[SectionT],
+) -> SectionT:
+    """Read a YAML or JSON file (or take a dict), apply `a.b=value` overrides and validate.
+
+    Args:
+        source: a file, an already parsed mapping, or None for the defaults.
+        overrides: dotted assignments; the value is YAML, so `1`, `true`, `[1, 4]` and `null` mean what they say.
+        model: the section the file has the shape of, e.g. `RunConfig`.
+
+    Raises:
+        ConfigError: names the file, the dotted key, what was given and what is allowed.
+
+    >>> load_config({"seed": 3}, ["train.updates=5"], model=RunConfig).train.updates
+    5
+    """
+    tree = _read(source) if isinstance(source, str | Path) else dict(source or {})
+    for override in overrides:
+        tree = _merge(tree, _parse_override(override))
+    try:
+        return model.model_validate(tree)
+    except ValidationError as error:
+        where = f"{source}: " if isinstance(source, str | Path) else ""
+        raise ConfigError(where + "; ".join(_explain(e, model) for e in error.errors())) from None
+
+
+def _read(path: str | Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The file's mapping laid over the mapping of its `base`, if it names one."""
+    file = Path(path)
+    if file.resolve() in seen:
+        raise ConfigError(f"{file}: `base` files form a circle: {' -> '.join(str(p) for p in seen)}")
+    try:
+        tree = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    except OSError as error:
+        raise ConfigError(f"cannot read configuration {file}: {error.strerror}; give the path of a YAML file") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{file} is not YAML: {error}") from None
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{file} holds a {type(tree).__name__}; a configuration is a mapping of settings")
+    base = tree.pop("base", None)
+    return _merge(_read(file.parent / base, (*seen, file.resolve())), tree) if base else tree
+
+
+def _merge(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Settings of `over` laid over `under`, section by section."""
+    merged = dict(under)
+    for key, value in over.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged
+
+
+def _parse_override(text: str) -> dict[str, Any]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"override {text!r} has no value; write section.key=value, e.g. train.updates=20")
+    try:
+        tree: Any = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"override {text!r}: the value is not YAML: {error}") from None
+    for part in reversed(key.strip().split(".")):
+        tree = {part: tree}
+    return dict(tree)
+
+
+def _explain(error: Any, model: type[BaseModel]) -> str:
+    """One pydantic error as `a.b: what is wrong (given: x)`, with a did-you-mean for unknown keys."""
+    location = [str(part) for part in error["loc"]]
+    dotted = ".".join(location) or "configuration"
+    if error["type"] == "extra_forbidden":
+        allowed = sorted(_fields_at(model, location[:-1]))
+        return f"{dotted}: unknown setting; allowed here: {', '.join(allowed)}.{did_you_mean(location[-1], allowed)}"
+    message = error["msg"].removeprefix("Value error, ")
+    near = did_you_mean(str(error["input"]), re.findall(r"'([^']+)'", str(error.get("ctx", {}).get("expected", ""))))
+    return f"{dotted}: {message} (given: {error['input']!r}).{near}"
+
+
+def _fields_at(model: type[BaseModel], path: Sequence[str]) -> set[str]:
+    """Names allowed in the section that `path` leads to."""
+    for part in path:
+        found = model.model_fields.get(part)
+        arms = getattr(found.annotation, "__args__", (found.annotation,)) if found else ()
+        sections = [arm for arm in arms if isinstance(arm, type) and issubclass(arm, BaseModel)]
+        if not sections:
+            return set()
+        model = sections[0]
+    return set(model.model_fields)
