@@ -1,0 +1,1 @@
+"""Decoding of rollouts: samplers, the random numbers they use, and what they record."""
