@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -25,6 +25,9 @@ from ..errors import ArgumentError, PolicyError
 from . import attention as masks
 
 MANIFEST = "steprs.json"
+
+Reduce = Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]
+"""`reduce(head, hidden_NH)`: takes the head's place inside the forward, so that logits can be used up in chunks."""
 
 
 class PolicyModule(nn.Module):
@@ -44,9 +47,18 @@ class PolicyModule(nn.Module):
         return inner.get_base_model() if hasattr(inner, "get_base_model") else inner
 
     def forward(
-        self, ids_BT: Tensor, mask: Any, position_ids_BT: Tensor, select_BT: Tensor | None, cache: DynamicCache | None
+        self,
+        ids_BT: Tensor,
+        mask: Any,
+        position_ids_BT: Tensor,
+        select_BT: Tensor | None,
+        cache: DynamicCache | None,
+        reduce: Reduce | None = None,
     ) -> Tensor:
-        """Float32 logits [B, T, V], or [N, V] for the N true entries of `select_BT` in row-major order."""
+        """Logits in at least float32, [B, T, V], or [N, V] for the N true entries of `select_BT` in row-major order.
+
+        With `reduce`, what it makes of the head and those N hidden rows.
+        """
         model: Any = self.model
         outputs = model.get_decoder()(
             input_ids=ids_BT,
@@ -57,7 +69,12 @@ class PolicyModule(nn.Module):
         )
         hidden_BTH = outputs.last_hidden_state
         hidden = hidden_BTH if select_BT is None else hidden_BTH[select_BT]
-        return model.get_output_embeddings()(hidden).float()
+        return self.head(hidden) if reduce is None else reduce(self.head, hidden)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Logits of hidden states, in at least float32."""
+        logits: Tensor = self.model.get_output_embeddings()(hidden)
+        return logits if logits.dtype == torch.float64 else logits.float()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,6 +115,7 @@ class Policy:
         select_BT: Tensor | None = None,
         cache: DynamicCache | None = None,
         block_BT: Tensor | None = None,
+        reduce: Reduce | None = None,
     ) -> Tensor:
         """Scores of every token of the vocabulary AT each position (or each selected one).
 
@@ -111,9 +129,10 @@ class Policy:
             cache: from `new_cache`.
             block_BT: from `block_layout`, for the family's own mask of a block-causal policy. Without it the
                 last `decoding_defaults["length"]` positions are taken for the completion.
+            reduce: called as `reduce(head, hidden_NH)` in the head's place; its result is returned as it is.
 
         Returns:
-            Float32 [B, T, V], or [N, V] for the N true entries of `select_BT` in row-major order.
+            Float32 (float64 for a float64 model) [B, T, V], or [N, V] for the N true entries of `select_BT` in row-major order.
 
         Raises:
             ArgumentError: a mask that is not boolean or has a shape that fits nothing above.
@@ -125,7 +144,7 @@ class Policy:
             raise PolicyError("flex_attention runs on CUDA only here; use attention='eager' or 'sdpa' on this device")
         with self._autocast(ids_BT.device.type):
             mask = masks.to_backend(mask_B1TS, implementation, self.compute_dtype)
-            return self.module(ids_BT, mask, positions_BT, select_BT, cache)
+            return self.module(ids_BT, mask, positions_BT, select_BT, cache, reduce)
 
     def _mask_and_positions(
         self, ids_BT: Tensor, attention_mask: Tensor | None, block_BT: Tensor | None, cache: DynamicCache | None
