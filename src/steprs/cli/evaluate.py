@@ -1,0 +1,50 @@
+"""`steprs eval`."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+
+import typer
+
+from .common import interruptible, split_overrides
+
+
+class Split(str, Enum):
+    """Problems to evaluate on; `test` was never seen by training or by the choice of a checkpoint."""
+
+    train = "train"
+    dev = "dev"
+    test = "test"
+
+
+class Format(str, Enum):
+    """How tables are printed."""
+
+    text = "text"
+    markdown = "markdown"
+    csv = "csv"
+    json = "json"
+
+
+def evaluate(
+    target: str = typer.Argument(..., metavar="RUN_OR_POLICY", help="A run folder (its best checkpoint) or a policy."),
+    overrides: list[str] = typer.Argument(None, metavar="[KEY=VALUE]...", help="Settings, e.g. eval.samples=32."),
+    split: Split = typer.Option(Split.test, help="Which problems."),
+    format: Format = typer.Option(Format.text, help="How the table is printed."),
+    compare: str = typer.Option(None, metavar="OTHER", help="A second run or policy: paired bootstrap of the difference."),
+    output: Path = typer.Option(None, "-o", "--output", metavar="FILE", help="Where the result is written as JSON."),
+) -> None:
+    """Measure a run or a policy on held-out problems.
+
+    pass@k, maj@k, distinct@k, answer entropy and the rates beside them, with intervals.
+    """
+    words = split_overrides(overrides or [])
+    from .. import build
+
+    with interruptible("Nothing was written; start it again."):
+        result = build.evaluate(target, overrides=words, split=split.value, output=output)
+        other = build.evaluate(compare, overrides=words, split=split.value) if compare else None
+    from ..report.tables import evaluation_tables
+
+    typer.echo(evaluation_tables(result, other, format=format.value))
