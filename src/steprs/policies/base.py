@@ -132,7 +132,8 @@ class Policy:
             reduce: called as `reduce(head, hidden_NH)` in the head's place; its result is returned as it is.
 
         Returns:
-            Float32 (float64 for a float64 model) [B, T, V], or [N, V] for the N true entries of `select_BT` in row-major order.
+            [B, T, V], or [N, V] for the N true entries of `select_BT` in row-major order; float32, or float64 for a
+            float64 model.
 
         Raises:
             ArgumentError: a mask that is not boolean or has a shape that fits nothing above.
@@ -233,6 +234,11 @@ class Policy:
         """The transformers model without its head."""
         decoder: nn.Module = self.model.get_decoder()
         return decoder
+
+    @property
+    def has_adapters(self) -> bool:
+        """Only low-rank adapters are trained; the weights around them are frozen."""
+        return hasattr(self.unwrapped.causal_lm, "disable_adapter")
 
     @property
     def device(self) -> torch.device:
