@@ -7,10 +7,14 @@ from typing import Any
 
 from ..errors import ConfigError, unknown_name
 from .base import AbstractTask
+from .chain_arithmetic import ChainArithmeticTask
 from .countdown import CountdownTask
+from .sudoku4 import Sudoku4Task
 
 TASKS: Mapping[str, Callable[..., AbstractTask]] = {
+    "chain_arithmetic": ChainArithmeticTask,
     "countdown": CountdownTask,
+    "sudoku4": Sudoku4Task,
 }
 
 

@@ -17,14 +17,7 @@ from itertools import combinations_with_replacement, permutations
 from ..errors import ArgumentError
 from ..types import Problem, Verdict
 from .base import AbstractTask, Split, as_problem, hash_order, require_split, split_of, unit_hash
-
-Step = tuple[int, str, int, int]
-Derivation = tuple[Step, ...]
-
-OPERATIONS = ("+", "-", "*")
-STEP_WORDS = 4
-# A completion of three steps has 12 words of at most two digits; anything far longer is not one.
-MAX_CHARACTERS = 200
+from .steps import OPERATIONS, STEP_WORDS, Derivation, Step, apply, off_by_one, ordered, parse_steps, written
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,13 +76,11 @@ class CountdownTask(AbstractTask):
     def solution(self, problem: Problem, rng: random.Random) -> str:
         """A uniformly drawn right derivation with the operands of + and * in random order."""
         found = self.solutions(problem)
-        return _written(found[rng.randrange(len(found))], rng)
+        return written(found[rng.randrange(len(found))], rng)
 
     def corrupt(self, problem: Problem, completion: str) -> str:
         """The same steps with the last value off by one."""
-        *words, last = completion.split()
-        value = int(last) + 1 if int(last) < self.largest_value else int(last) - 1
-        return " ".join([*words, str(value)])
+        return off_by_one(completion, self.largest_value)
 
     def score(self, problem: Problem, completion: str) -> Verdict:
         """Take three true steps that use every number once and end at the target.
@@ -98,8 +89,8 @@ class CountdownTask(AbstractTask):
         `?`, so that a vote for the target counts only derivations that hold. The `solution_key` is an expression,
         the same for every order of commuting operands and of independent steps.
         """
-        steps = parse_steps(completion, self.numbers - 1)
-        if steps is None:
+        steps = parse_steps(completion)
+        if steps is None or len(steps) != self.numbers - 1:
             return Verdict(reward=0.0, status="unparsed")
         reached = steps[-1][3]
         numbers = tuple(sorted(problem.metadata["numbers"]))
@@ -118,31 +109,12 @@ class CountdownTask(AbstractTask):
         return (*map(str, range(1, self.largest_value + 1)), *OPERATIONS)
 
 
-def parse_steps(completion: str, count: int) -> Derivation | None:
-    """`count` steps `a op b c` as written, or None when the text is anything else.
-
-    >>> parse_steps("3 + 5 8 8 * 2 16", 2)
-    ((3, '+', 5, 8), (8, '*', 2, 16))
-    >>> parse_steps("3 + 5 = 8", 1) is None
-    True
-    """
-    words = completion.split() if len(completion) <= MAX_CHARACTERS else []
-    if len(words) != STEP_WORDS * count:
-        return None
-    steps = []
-    for a, op, b, c in zip(words[::4], words[1::4], words[2::4], words[3::4], strict=True):
-        if op not in OPERATIONS or not all(_is_number(word) for word in (a, b, c)):
-            return None
-        steps.append((int(a), op, int(b), int(c)))
-    return tuple(steps)
-
-
 def derivation_holds(steps: Derivation, numbers: tuple[int, ...], largest_value: int) -> bool:
     """Each step is true arithmetic on values still at hand, within 1..largest_value; all numbers are used."""
     left = Counter(numbers)
     for a, op, b, c in steps:
         left.subtract((a, b))
-        if min(left[a], left[b]) < 0 or _apply(op, a, b) != c or not 1 <= c <= largest_value:
+        if min(left[a], left[b]) < 0 or apply(op, a, b) != c or not 1 <= c <= largest_value:
             return False
         left[c] += 1
     return left.total() == 1
@@ -158,7 +130,7 @@ def canonical_expression(steps: Derivation, numbers: tuple[int, ...]) -> str:
     >>> canonical_expression(((4, "+", 3, 7), (7, "*", 2, 14)), (2, 3, 4))
     '(2 * (3 + 4))'
     """
-    equations = tuple(sorted(_ordered(*step) for step in steps))
+    equations = tuple(sorted(ordered(*step) for step in steps))
     return _expression(equations, tuple(sorted(numbers)))
 
 
@@ -185,27 +157,6 @@ def _readings(steps: Derivation, at_hand: tuple[tuple[int, str], ...]) -> Iterat
 def _without(pairs: tuple[tuple[int, str], ...], one: tuple[int, str]) -> tuple[tuple[int, str], ...]:
     index = pairs.index(one)
     return pairs[:index] + pairs[index + 1 :]
-
-
-def _ordered(a: int, op: str, b: int, c: int) -> Step:
-    return (a, op, b, c) if op == "-" or a <= b else (b, op, a, c)
-
-
-def _apply(op: str, a: int, b: int) -> int:
-    return a + b if op == "+" else a - b if op == "-" else a * b
-
-
-def _is_number(word: str) -> bool:
-    """One or two ASCII digits without a leading zero."""
-    return len(word) <= 2 and word.isascii() and word.isdigit() and word[0] != "0"
-
-
-def _written(steps: Derivation, rng: random.Random) -> str:
-    words: list[str] = []
-    for a, op, b, c in steps:
-        first, second = (b, a) if op != "-" and rng.random() < 0.5 else (a, b)
-        words += (str(first), op, str(second), str(c))
-    return " ".join(words)
 
 
 @cache
@@ -244,6 +195,6 @@ def _derivations(state: tuple[int, ...], largest_value: int) -> dict[int, tuple[
 def _first_steps(a: int, b: int, largest_value: int) -> Iterator[Step]:
     """Steps on a <= b: the larger minus the smaller, sum, product; values outside 1..largest_value are not allowed."""
     for first, op, second in ((a, "+", b), (b, "-", a), (a, "*", b)):
-        value = _apply(op, first, second)
+        value = apply(op, first, second)
         if 1 <= value <= largest_value:
             yield (first, op, second, value)
