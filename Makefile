@@ -22,7 +22,7 @@ BIN := .venv/bin
 # Two threads on two busy cores can be five times slower than one, so tests and tools take one a process.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 # Byte-compiling everything pip unpacks would take longer than unpacking it.
-INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check $(PIP_ARGS) -c constraints.txt
+INSTALL := $(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check $(PIP_ARGS) -c constraints.txt
 
 .PHONY: help demo test slow check lint types layers architecture configs doctest wheel format docs bench clean
 

@@ -65,7 +65,9 @@ def run_tests(wheel: Path, folder: Path) -> None:
     if not found.startswith(str(site)):
         sys.exit(f"the tests would run against {found!r}, not against the wheel")
     files = [str(path.relative_to(ROOT)) for path in method_tests()]
-    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files], cwd=copy, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files], cwd=copy, env=environment
+    )
     if done.returncode:
         sys.exit("tests of layers 0-2 fail against the installed wheel")
 

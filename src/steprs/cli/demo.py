@@ -11,7 +11,7 @@ from .common import interruptible, split_overrides
 
 def demo(
     overrides: list[str] = typer.Argument(None, metavar="[KEY=VALUE]...", help="Settings, e.g. train.updates=20."),
-    output: Path = typer.Option(Path("runs/demo"), "-o", "--output", metavar="DIR", help="Where everything is written."),
+    output: Path = typer.Option(Path("runs/demo"), "-o", "--output", metavar="DIR", help="Where all of it is written."),
 ) -> None:
     """Run the whole method in minutes and report it.
 

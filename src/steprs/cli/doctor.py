@@ -92,7 +92,7 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _gigaflops(dtype: torch.dtype, device: str, size: int = 512, products: int = 8) -> float:
+def _gigaflops(dtype: torch.dtype, device: str, size: int = 512, products: int = 4) -> float:
     """The best of a few products: other work on the machine only ever makes one slower."""
     import torch
 

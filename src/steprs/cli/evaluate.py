@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 
 import typer
@@ -10,7 +10,7 @@ import typer
 from .common import interruptible, split_overrides
 
 
-class Split(str, Enum):
+class Split(StrEnum):
     """Problems to evaluate on; `test` was never seen by training or by the choice of a checkpoint."""
 
     train = "train"
@@ -18,7 +18,7 @@ class Split(str, Enum):
     test = "test"
 
 
-class Format(str, Enum):
+class Format(StrEnum):
     """How tables are printed."""
 
     text = "text"
@@ -32,7 +32,9 @@ def evaluate(
     overrides: list[str] = typer.Argument(None, metavar="[KEY=VALUE]...", help="Settings, e.g. eval.samples=32."),
     split: Split = typer.Option(Split.test, help="Which problems."),
     format: Format = typer.Option(Format.text, help="How the table is printed."),
-    compare: str = typer.Option(None, metavar="OTHER", help="A second run or policy: paired bootstrap of the difference."),
+    compare: str = typer.Option(
+        None, metavar="OTHER", help="A second run or policy; paired bootstrap of the difference."
+    ),
     output: Path = typer.Option(None, "-o", "--output", metavar="FILE", help="Where the result is written as JSON."),
 ) -> None:
     """Measure a run or a policy on held-out problems.

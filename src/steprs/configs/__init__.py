@@ -38,5 +38,5 @@ def find_config(name: str) -> Path:
     shipped = shipped_configs()
     found = shipped.get(name.removesuffix(".yaml"))
     if found is None:
-        raise ConfigError(f"{name} is not a file, and there is an {unknown_name('shipped configuration', name, shipped)}")
+        raise ConfigError(f"no file {name}, and {unknown_name('shipped configuration', name, shipped)}")
     return found

@@ -1,0 +1,150 @@
+"""The command line as a person meets it: real processes where exit codes and streams count."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import steprs.build
+from steprs.cli import main
+from steprs.cli.app import app
+
+TINY_RUN = [
+    "train/countdown", "train.updates=2", "train.prompts_per_update=2", "train.group_size=4", "train.eval_every=0",
+    "eval.problems=4", "eval.samples=2", "eval.k=[1,2]", "risk.calibration.prompts=4", "risk.calibration.samples=2",
+]  # fmt: skip
+
+
+def steprs_process(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "steprs", *words]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, env=environment)
+
+
+class TestHelp:
+    @pytest.mark.parametrize("command", ["demo", "train", "eval", "pretrain", "tasks", "doctor"])
+    def test_every_command_explains_itself(self, command: str) -> None:
+        result = CliRunner().invoke(app, [command, "--help"])
+        assert result.exit_code == 0
+        assert "Usage:" in result.output
+
+    def test_the_main_page_lists_them(self) -> None:
+        output = CliRunner().invoke(app, ["--help"]).output
+        assert all(name in output for name in ("demo", "train", "eval", "pretrain", "tasks", "doctor"))
+
+    def test_version(self) -> None:
+        assert CliRunner().invoke(app, ["--version"]).output.startswith("steprs 0.")
+
+
+class TestMistakes:
+    """Exit code 2, one line on stderr, nothing on stdout, and no traceback unless it is asked for."""
+
+    @pytest.mark.parametrize(
+        ("words", "says"),
+        [
+            (["train", "nowhere.yaml"], "unknown shipped configuration"),
+            (["train", "train/countdwon"], "Did you mean 'train/countdown'"),
+            (["train", "train/countdown", "train.update=3"], "Did you mean 'updates'"),
+            (["train", "train/countdown", "oops"], "not an override"),
+            (["train", "train/countdown", "task.name=countdwn", "--dry-run"], "Did you mean 'countdown'"),
+            (["train", "train/countdown", "policy.path=tinny", "--dry-run"], "tiny"),
+            (["tasks", "sample", "countdwn"], "Did you mean 'countdown'"),
+            (["tasks", "sample", "countdown", "--split", "tset"], "tset"),
+            (["eval", "no-such-policy"], "no-such-policy"),
+        ],
+    )
+    def test_are_answered_in_one_line(self, words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit) as stop:
+            main(words)
+        output = capsys.readouterr()
+        assert stop.value.code == 2
+        assert says in output.err
+        assert "Traceback" not in output.err
+        assert output.out == ""
+
+    def test_debug_shows_where(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit):
+            main(["train", "nowhere.yaml", "--debug"])
+        assert "Traceback" in capsys.readouterr().err
+
+    def test_in_a_real_process(self, tmp_path: Path) -> None:
+        done = steprs_process("train", "nowhere.yaml", cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("steprs: ConfigError: ")
+
+
+class TestTasks:
+    def test_list_names_every_task(self) -> None:
+        output = CliRunner().invoke(app, ["tasks", "list"]).output
+        assert all(name in output for name in ("countdown", "chain_arithmetic", "sudoku4", "reasoning_gym"))
+
+    def test_sample_shows_problems(self) -> None:
+        result = CliRunner().invoke(app, ["tasks", "sample", "countdown", "-n", "2"])
+        assert result.exit_code == 0
+        assert result.output.count("countdown/") == 2
+
+    def test_validate_passes_for_a_sound_task(self) -> None:
+        result = CliRunner().invoke(app, ["tasks", "validate", "countdown", "-n", "5"])
+        assert result.exit_code == 0, result.output
+
+    def test_options_reach_the_task(self) -> None:
+        result = CliRunner().invoke(app, ["tasks", "sample", "countdown", "numbers=3", "-n", "1"])
+        prompt = next(line for line in result.output.splitlines() if "prompt" in line)
+        assert len(prompt.split()) == 5, "the word prompt, three numbers and a target"
+
+
+class TestTrainAndEval:
+    def test_dry_run_writes_nothing(self, tmp_path: Path) -> None:
+        done = steprs_process("train", *TINY_RUN, "--dry-run", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "2 prompts x 4 rollouts" in done.stdout
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_run_can_be_evaluated_and_not_overwritten(self, tmp_path: Path) -> None:
+        trained = steprs_process("train", *TINY_RUN, "-o", "run", cwd=tmp_path)
+        assert trained.returncode == 0, trained.stderr
+        assert "steprs eval run" in trained.stdout
+        again = steprs_process("train", *TINY_RUN, "-o", "run", cwd=tmp_path)
+        assert again.returncode == 2
+        assert "--resume" in again.stderr
+        table = steprs_process("eval", "run", "--format", "markdown", cwd=tmp_path)
+        assert table.returncode == 0, table.stderr
+        assert "pass@1" in table.stdout
+        assert "|" in table.stdout
+        assert (tmp_path / "run/eval.json").exists()
+
+    def test_control_c_says_how_to_go_on(self, tmp_path: Path) -> None:
+        command = [sys.executable, "-m", "steprs", "train", *TINY_RUN, "train.updates=500", "-o", "run"]
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        metrics = tmp_path / "run/metrics.jsonl"
+        deadline = time.monotonic() + 120
+        while not metrics.exists() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 130, errors
+        assert "steprs train run --resume" in errors
+        assert "Traceback" not in errors
+
+    def test_resume_takes_the_folder_alone(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run/config.json").write_text('{"name": "stored", "seed": 7}')
+        calls = []
+        monkeypatch.setattr(
+            steprs.build, "train", lambda run, *, resume, output: calls.append((run.seed, resume, output)) or output
+        )
+        main_exit_zero(["train", str(tmp_path / "run"), "--resume"])
+        assert calls == [(7, True, tmp_path / "run")]
+
+
+def main_exit_zero(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    assert stop.value.code == 0
