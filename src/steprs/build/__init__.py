@@ -1,0 +1,19 @@
+"""From configuration to objects and to runs. The only place that reads settings and constructs things from them."""
+
+from .evaluation import evaluate
+from .objects import build_policy, build_sampler, build_schedule, build_task, resolve
+from .plan import plan_text
+from .pretraining import pretrain
+from .runs import train
+
+__all__ = [
+    "build_policy",
+    "build_sampler",
+    "build_schedule",
+    "build_task",
+    "evaluate",
+    "plan_text",
+    "pretrain",
+    "resolve",
+    "train",
+]

@@ -1,0 +1,160 @@
+"""One function a section: settings in, an object out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from .. import schedules
+from ..config import PolicyConfig, RiskConfig, RunConfig, SamplerConfig, ScheduleConfig, TaskConfig
+from ..errors import ConfigError
+from ..policies.base import Policy
+from ..policies.loading import Lora, load_policy
+from ..rollout.block import BlockDiffusionSampler
+from ..rollout.collect import AbstractSampler
+from ..rollout.masked import MaskedDiffusionSampler
+from ..schedules import AbstractSchedule
+from ..tasks import get_task
+from ..tasks.base import AbstractTask
+from ..training.settings import AdvantageSettings, EvalSettings, LoopSettings, LossSettings, OptimSettings
+from ..types import Decoding
+
+
+def build_task(config: TaskConfig) -> AbstractTask:
+    """The task with its options.
+
+    Raises:
+        ConfigError: an unknown name (with the nearest one) or an option that the task does not take.
+    """
+    return get_task(config.name, **config.options)
+
+
+def build_policy(config: PolicyConfig, *, path: str | None = None, device: torch.device | str | None = None) -> Policy:
+    """The policy of the settings, or the same settings with the weights at `path`."""
+    lora = None if config.lora is None else Lora(**config.lora.model_dump())
+    return load_policy(
+        path or config.path,
+        dtype=config.dtype,
+        attention=config.attention,
+        lora=lora,
+        gradient_checkpointing=config.gradient_checkpointing,
+        trust_remote_code=config.trust_remote_code,
+        device=device,
+    )
+
+
+def resolve(config: RunConfig, policy: Policy, task: AbstractTask) -> RunConfig:
+    """Fill in what was left to the policy or the task, so that `config.json` says what ran.
+
+    The order is: the setting, then the checkpoint's own decoding defaults, then the task.
+    """
+    given = config.sampler
+    defaults = policy.decoding_defaults
+    kind = given.kind if given.kind != "auto" else "block" if policy.attention == "block_causal" else "masked"
+    length = given.length or defaults.get("length") or task.completion_length
+    block = given.block_size or policy.block_size or defaults.get("block_size") or length
+    filled = {"kind": kind, "length": length, "block_size": block, "steps": given.steps or defaults.get("steps") or length}
+    return config.model_copy(update={"sampler": given.model_copy(update=filled)})
+
+
+def build_sampler(config: SamplerConfig, policy: Policy) -> AbstractSampler:
+    """The sampler of resolved settings.
+
+    Raises:
+        ConfigError: the policy's attention does not allow this kind of decoding.
+    """
+    if config.length is None or config.steps is None or config.block_size is None:
+        raise ConfigError("sampler.length, steps and block_size are not resolved; call build.resolve first")
+    causal = policy.attention == "block_causal"
+    if causal != (config.kind == "block"):
+        raise ConfigError(
+            f"sampler.kind is {config.kind!r} but this policy's attention is {policy.attention}; "
+            f"use {'block' if causal else 'masked'!r} or 'auto'"
+        )
+    decoding = Decoding(
+        kind="block" if causal else "masked",
+        length=config.length,
+        steps=config.steps,
+        block_size=config.block_size,
+        temperature=config.temperature,
+        top_p=config.top_p,
+        top_k=config.top_k,
+        unmasking=config.unmasking,
+        threshold=config.threshold,
+    )
+    return BlockDiffusionSampler(decoding) if causal else MaskedDiffusionSampler(decoding)
+
+
+# Names in YAML -> the schedule, from (start, end) already multiplied by the scale.
+SCHEDULES: Mapping[str, Callable[[float, float, ScheduleConfig], AbstractSchedule]] = {
+    "constant": lambda start, end, config: schedules.ConstantSchedule(start),
+    "linear": lambda start, end, config: schedules.LinearSchedule(start, end),
+    "cosine": lambda start, end, config: schedules.CosineSchedule(start, end),
+    "power": lambda start, end, config: schedules.PowerSchedule(start, end, **_given(gamma=config.gamma)),
+    "sigmoid": lambda start, end, config: schedules.SigmoidSchedule(
+        start, end, **_given(steepness=config.steepness, midpoint=config.midpoint)
+    ),
+    "exponential": lambda start, end, config: schedules.ExponentialSchedule(
+        start, end, **_given(steepness=config.steepness)
+    ),
+    "geometric": lambda start, end, config: schedules.GeometricSchedule(start, end),
+    "step": lambda start, end, config: schedules.StepSchedule(start, end, **_given(midpoint=config.midpoint)),
+}
+
+
+def build_schedule(config: RiskConfig, scale: float) -> AbstractSchedule:
+    """The schedule whose endpoints are the settings' multiples of `scale`.
+
+    Raises:
+        ConfigError: a kind that needs settings which are missing.
+    """
+    return _schedule(config.schedule, scale, "risk.schedule")
+
+
+def _schedule(config: ScheduleConfig, scale: float, where: str) -> AbstractSchedule:
+    if config.kind == "knots":
+        if not config.knots:
+            raise ConfigError(f"{where}.kind is 'knots'; give {where}.knots as a list of [progress, multiple] pairs")
+        return schedules.KnotSchedule(tuple((at, scale * coef) for at, coef in config.knots))
+    if config.kind == "pass-rate":
+        if config.below is None or config.above is None:
+            raise ConfigError(f"{where}.kind is 'pass-rate'; give both {where}.below and {where}.above")
+        return schedules.PassRateSchedule(
+            below=_schedule(config.below, scale, f"{where}.below"),
+            above=_schedule(config.above, scale, f"{where}.above"),
+            **_given(threshold=config.threshold),
+        )
+    if scale == 0.0:
+        return schedules.ConstantSchedule(0.0)
+    return SCHEDULES[config.kind](scale * config.start, scale * config.end, config)
+
+
+def _given(**settings: Any) -> dict[str, Any]:
+    """Settings that were given; the rest keep the schedule's own defaults."""
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def loop_settings(config: RunConfig) -> LoopSettings:
+    """The loop's plain settings, copied field by field from the configuration."""
+    train, evaluation, risk = config.train, config.eval, config.risk
+    return LoopSettings(
+        seed=config.seed,
+        updates=train.updates,
+        prompts_per_update=train.prompts_per_update,
+        group_size=train.group_size,
+        token_budget=train.token_budget,
+        max_rows=config.sampler.max_rows,
+        max_prompt_tokens=config.task.max_prompt_tokens,
+        bad_rewards=config.task.bad_rewards,
+        save_every=train.save_every,
+        keep_last=train.keep_last,
+        log_completions=train.log_completions,
+        loss=LossSettings(**config.loss.model_dump()),
+        advantage=AdvantageSettings(**risk.model_dump(include=set(AdvantageSettings.__dataclass_fields__))),
+        optim=OptimSettings(**train.model_dump(include=set(OptimSettings.__dataclass_fields__))),
+        eval=EvalSettings(
+            every=train.eval_every, samples=evaluation.samples, k=evaluation.k, patience=train.patience
+        ),
+    )

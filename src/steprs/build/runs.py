@@ -1,0 +1,260 @@
+"""`train`: a configuration becomes a run folder, or a stopped run goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+
+from ..calibration import calibrate_risk
+from ..config import RunConfig, load_config
+from ..errors import ConfigError, DependencyError, RunFolderError
+from ..evaluation.capability import Capability, measure_capability
+from ..policies.base import Policy
+from ..rollout.collect import AbstractSampler, encode_prompts
+from ..schedules import AbstractSchedule
+from ..tasks.base import AbstractTask
+from ..training import loop
+from ..training.distributed import make_accelerator, my_prompts
+from ..training.folder import RunFolder
+from ..types import Problem
+from .objects import build_policy, build_sampler, build_schedule, build_task, loop_settings, resolve
+
+
+def train(config: RunConfig | None, *, resume: bool = False, output: str | Path | None = None) -> Path:
+    """Train as configured and return the run folder.
+
+    Args:
+        config: what to run. None with `resume` takes the folder's own `config.json`.
+        resume: go on from the newest whole checkpoint; without one the run starts afresh.
+        output: the run folder; default `config.output`, then `runs/<name>`.
+
+    Raises:
+        ConfigError: settings that contradict each other, or differ from the run that is resumed.
+        RunFolderError: the folder is in use, or already holds a run and `resume` was not asked for.
+        DependencyError: a tracker or LoRA was asked for whose package is missing.
+        steprs.training.interrupt.RunInterrupted: Ctrl-C or SIGTERM; a checkpoint was written.
+
+    Example: `train(load_config("run.yaml", model=RunConfig))`.
+    """
+    folder = RunFolder(_folder_of(config, output))
+    accelerator = make_accelerator(_checked_trackers(config), str(folder.path))
+    lock = folder.locked() if accelerator.is_main_process else contextlib.nullcontext()
+    with lock:
+        accelerator.wait_for_everyone()
+        config, checkpoint = _starting_point(folder, config, resume)
+        if checkpoint is not None and (finished := folder.read_json("result.json")):
+            accelerator.print(f"{folder.path} is finished after {finished['updates']} updates; nothing to do")
+            return folder.path
+        run, config = _objects(config, folder, accelerator, checkpoint)
+        if accelerator.is_main_process:
+            folder.write_json("config.json", config.model_dump(mode="json"))
+            folder.write_json("env.json", environment(accelerator))
+        if config.train.trackers:
+            accelerator.init_trackers(config.name, _flat(config.model_dump(mode="json")))
+        loop.train(run, folder, accelerator, resume_from=checkpoint)
+        accelerator.end_training()
+    return folder.path
+
+
+def _folder_of(config: RunConfig | None, output: str | Path | None) -> Path:
+    if output is not None:
+        return Path(output)
+    if config is None:
+        raise ConfigError("nothing to resume: give the run folder as `output`")
+    return Path(config.output or f"runs/{config.name}")
+
+
+def _checked_trackers(config: RunConfig | None) -> tuple[str, ...]:
+    """Trackers that can be imported; accelerate alone would leave out a missing one without a word."""
+    trackers = () if config is None else config.train.trackers
+    for name in trackers:
+        if importlib.util.find_spec(name) is None:
+            raise DependencyError(
+                f"train.trackers asks for {name}, which is not installed: pip install 'steprs[{name}]', or train.trackers=[]"
+            )
+    return trackers
+
+
+def _starting_point(folder: RunFolder, config: RunConfig | None, resume: bool) -> tuple[RunConfig, Path | None]:
+    """The configuration to run and the checkpoint to go on from."""
+    stored = folder.read_json("config.json")
+    if not resume:
+        if stored is not None:
+            raise RunFolderError(
+                f"{folder.path} already holds a run; add --resume to go on with it, or choose another -o folder"
+            )
+        if config is None:
+            raise ConfigError(f"{folder.path} holds no config.json and no configuration was given")
+        return config, None
+    if stored is None:
+        if config is None:
+            raise RunFolderError(f"{folder.path} holds no config.json, so there is nothing to resume")
+        return config, None
+    earlier = load_config(stored, model=RunConfig)
+    if config is not None:
+        _refuse_other_settings(earlier, config, folder.path)
+    return earlier, folder.newest_checkpoint()
+
+
+def _refuse_other_settings(earlier: RunConfig, now: RunConfig, path: Path) -> None:
+    """A resumed run must be the run that was stopped; settings that were null then were filled in."""
+    before, after = _flat(earlier.model_dump(mode="json")), _flat(now.model_dump(mode="json"))
+    # Null and `auto` stand for what was filled in when the run began; the output folder is where it is now.
+    open_values = (None, "auto")
+    changed = [
+        f"{key}: {before.get(key)!r} in the folder, {after[key]!r} now"
+        for key in after
+        if key != "output" and after[key] not in open_values and before.get(key) != after[key]
+    ]
+    if changed:
+        raise ConfigError(
+            f"cannot resume {path} with other settings ({'; '.join(changed)}); resume without them, or start a new run"
+        )
+
+
+def _objects(
+    config: RunConfig, folder: RunFolder, accelerator: Accelerator, checkpoint: Path | None
+) -> tuple[loop.Run, RunConfig]:
+    """Everything that is trained with, and the configuration with nothing left open."""
+    task = build_task(config.task)
+    weights = None if checkpoint is None or config.policy.lora is not None else str(checkpoint)
+    policy = build_policy(config.policy, path=weights, device=accelerator.device)
+    config = resolve(config, policy, task)
+    _check(config, accelerator)
+    sampler = build_sampler(config.sampler, policy)
+    train_problems, dev_problems = _usable_problems(config, policy, task, folder, accelerator)
+    scale = _risk_scale(config, policy, task, sampler, train_problems, folder, accelerator)
+    needs_reference = config.loss.kl_coef > 0 and config.policy.lora is None
+    reference = build_policy(config.policy, device=accelerator.device) if needs_reference else None
+    if reference is not None:
+        reference.module.requires_grad_(False)
+    run = loop.Run(
+        policy=policy,
+        reference=reference,
+        task=task,
+        sampler=sampler,
+        schedule=build_schedule(config.risk, scale),
+        train_problems=train_problems,
+        dev_problems=dev_problems,
+        settings=loop_settings(config),
+    )
+    return run, config
+
+
+def _check(config: RunConfig, accelerator: Accelerator) -> None:
+    """Contradictions that only show once everything is known."""
+    if config.train.group_size < 2:
+        raise ConfigError(
+            f"train.group_size is {config.train.group_size}; a group needs at least 2 rollouts to compare rewards within it"
+        )
+    my_prompts(config.train.prompts_per_update, accelerator)
+    truncated = config.sampler.top_p < 1.0 or config.sampler.top_k > 0
+    if config.risk.control == "constant" and config.risk.reference_pass_rate is None:
+        raise ConfigError("risk.control is 'constant'; give risk.reference_pass_rate, the pass rate it is matched at")
+    if truncated and config.loss.logprobs != "trace":
+        raise ConfigError(
+            f"sampler.top_p/top_k truncate the sampling distribution, which loss.logprobs={config.loss.logprobs!r} "
+            "cannot score; use 'trace', or top_p=1 and top_k=0"
+        )
+
+
+def _usable_problems(
+    config: RunConfig, policy: Policy, task: AbstractTask, folder: RunFolder, accelerator: Accelerator
+) -> tuple[Sequence[Problem], Sequence[Problem]]:
+    """Training and dev problems without those whose prompt is too long, which are counted in `dropped.json`."""
+    kept: dict[str, Sequence[Problem]] = {}
+    dropped: dict[str, list[str]] = {}
+    for split, limit in (("train", None), ("dev", config.eval.problems)):
+        problems = task.problems(split, limit)  # type: ignore[arg-type]
+        _, _, kept[split], _ = encode_prompts(
+            policy,
+            problems,
+            max_prompt_tokens=config.task.max_prompt_tokens,
+            overlong=config.task.overlong_prompts,
+        )
+        ids = {problem.id for problem in kept[split]}
+        dropped[split] = [problem.id for problem in problems if problem.id not in ids]
+    if any(dropped.values()) and accelerator.is_main_process:
+        folder.write_json("dropped.json", dropped)
+        accelerator.print(
+            f"prompts above {config.task.max_prompt_tokens} tokens were dropped: "
+            + ", ".join(f"{len(ids)} of {split}" for split, ids in dropped.items())
+        )
+    if not kept["train"]:
+        raise ConfigError(f"task {task.name} has no training problem left; raise task.max_prompt_tokens")
+    return kept["train"], kept["dev"]
+
+
+def _risk_scale(
+    config: RunConfig,
+    policy: Policy,
+    task: AbstractTask,
+    sampler: AbstractSampler,
+    problems: Sequence[Problem],
+    folder: RunFolder,
+    accelerator: Accelerator,
+) -> float:
+    """The number the schedule's endpoints are multiples of; measured once and frozen in the run folder."""
+    if config.risk.scale != "calibrated":
+        return float(config.risk.scale)
+    frozen = folder.read_json("calibration.json")
+    if frozen is None and accelerator.is_main_process:
+        frozen = _calibrate(config, policy, task, sampler, problems)
+        folder.write_json("calibration.json", frozen)
+    accelerator.wait_for_everyone()
+    frozen = folder.read_json("calibration.json")
+    return float(frozen["scale"])
+
+
+def _calibrate(
+    config: RunConfig, policy: Policy, task: AbstractTask, sampler: AbstractSampler, problems: Sequence[Problem]
+) -> dict[str, Any]:
+    """Measure the policy's pass rate on training prompts with the training sampler and apply the rule."""
+    settings = config.risk.calibration
+    capability: Capability = measure_capability(
+        policy, task, sampler, problems[: settings.prompts],
+        samples=settings.samples, seed=config.seed,
+        max_rows=config.sampler.max_rows, max_prompt_tokens=config.task.max_prompt_tokens,
+    )  # fmt: skip
+    measured: Any = torch.tensor(capability.pass_rates) if settings.rule == "mass-neutral" else capability.pass_rate
+    scale = calibrate_risk(measured, settings.rule, target=settings.target, weight=settings.weight)
+    return {"rule": settings.rule, "scale": scale, "capability": capability.to_json()}
+
+
+def environment(accelerator: Accelerator) -> dict[str, Any]:
+    """What a figure depends on besides the configuration."""
+    packages = ("steprs", "torch", "transformers", "accelerate", "numpy", "safetensors")
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": platform.processor() or platform.machine(),
+        "cpu_count": os.cpu_count(),
+        "torch_threads": torch.get_num_threads(),
+        "device": str(accelerator.device),
+        "processes": accelerator.num_processes,
+        "packages": {name: importlib.metadata.version(name) for name in packages},
+    }
+
+
+def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings as dotted keys, which trackers can show.
+
+    >>> _flat({"a": {"b": 1}})
+    {'a.b': 1}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value if isinstance(value, int | float | str | bool | None) else str(value)
+    return flat

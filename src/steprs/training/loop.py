@@ -1,0 +1,293 @@
+"""The training loop: prompts -> rollouts -> rewards -> advantages -> updates -> records.
+
+Which schedule runs is decided in `batch.weigh` and nowhere else; everything below it sees one advantage a token.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+
+from ..errors import NonFiniteError
+from ..evaluation.evaluate import evaluate
+from ..logprobs import pad_plan
+from ..policies.base import Policy
+from ..progress import track
+from ..rollout.collect import AbstractSampler, collect, decode_completions
+from ..rollout.random import row_keys
+from ..schedules import AbstractSchedule
+from ..states import progress_is_predictable
+from ..tasks.base import AbstractTask
+from ..tasks.scoring import score_rollouts
+from ..types import Problem
+from . import state
+from .batch import UpdateBatch, make_batch, merged, weigh
+from .distributed import max_over_processes, my_prompts
+from .folder import RunFolder
+from .interrupt import RunInterrupted, StopRequest, stop_request
+from .objective import micro_loss, plan_scoring
+from .optim import apply_update, first_nonfinite, learning_rate_at, make_optimizer
+from .records import Tally, grids, rollout_tally, sample_records
+from .settings import LoopSettings
+from .state import Position
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """Everything that is trained with. `reference` is None without KL, or when the adapter can be switched off."""
+
+    policy: Policy
+    reference: Policy | None
+    task: AbstractTask
+    sampler: AbstractSampler
+    schedule: AbstractSchedule
+    train_problems: Sequence[Problem]
+    dev_problems: Sequence[Problem]
+    settings: LoopSettings
+
+
+def train(run: Run, folder: RunFolder, accelerator: Accelerator, *, resume_from: Path | None = None) -> dict[str, Any]:
+    """Train until `settings.updates`, an early stop, or a request to stop.
+
+    Args:
+        run: what is trained with; on resume its policy was loaded from `resume_from`.
+        folder: where records and checkpoints go; the caller holds its lock.
+        accelerator: one process, or several that each run this function.
+        resume_from: a whole checkpoint of this run.
+
+    Returns:
+        The content of `result.json`.
+
+    Raises:
+        NonFiniteError: a weight, log-probability, loss or gradient is not finite; the last checkpoint is intact.
+        RunInterrupted: SIGINT or SIGTERM; a checkpoint was written.
+    """
+    settings, policy = run.settings, run.policy
+    optimizer = make_optimizer(policy, settings.optim)
+    position, batch = Position(processes=accelerator.num_processes), None
+    if resume_from is not None:
+        position, batch = state.restore(resume_from, policy, optimizer, accelerator)
+        if accelerator.is_main_process:
+            _forget_after(folder, position.update)
+    scoring_policy = policy.with_module(accelerator.prepare_model(policy.module))
+
+    said = False
+
+    def save(now: Position, unfinished: UpdateBatch | None = None) -> None:
+        state.save(folder, now, policy, optimizer, unfinished, accelerator, settings.keep_last)
+
+    with stop_request() as stop, track(
+        "training", settings.updates, done=position.update, show=accelerator.is_main_process
+    ) as bar:
+        if resume_from is None and settings.eval.every:
+            position = _evaluate_dev(run, folder, accelerator, position)
+            save(position)
+        for update in range(position.update + 1, settings.updates + 1):
+            started = time.perf_counter()
+            if batch is None:
+                batch = collect_batch(run, accelerator, update)
+            collected = time.perf_counter()
+            for inner in range(position.inner, settings.loss.inner_updates):
+                batch, record = inner_update(run, scoring_policy, optimizer, batch, accelerator, update)
+                if inner + 1 < settings.loss.inner_updates:
+                    position = dataclasses.replace(position, inner=inner + 1)
+                    _stop_if_asked(stop, accelerator, folder, lambda: save(position, batch))  # noqa: B023 - called at once
+            seconds = {"seconds/rollout": collected - started, "seconds/update": time.perf_counter() - collected}
+            _write_records(folder, accelerator, {"update": update, **batch.metrics, **record, **seconds}, batch)
+            if record["skipped"] and not said:
+                said = True
+                accelerator.print(f"update {update} was skipped: every group's rewards are all equal (said once)")
+            bar.advance(1, f"reward {batch.metrics['reward/mean']:.3f}")
+            batch, position = None, dataclasses.replace(position, update=update, inner=0)
+            if settings.eval.every and update % settings.eval.every == 0:
+                position = _evaluate_dev(run, folder, accelerator, position)
+            enough = settings.eval.patience is not None and position.stale >= settings.eval.patience
+            last = update == settings.updates or enough
+            due = settings.save_every and update % settings.save_every == 0
+            if last or due or position.best_update == update:
+                save(position)
+            if enough:
+                break
+            if not last:
+                _stop_if_asked(stop, accelerator, folder, lambda: save(position))  # noqa: B023 - called at once
+    skipped = sum(int(record["skipped"]) for record in folder.read_jsonl("metrics.jsonl"))
+    result = {
+        "status": "finished",
+        "updates": position.update,
+        "skipped_updates": skipped,
+        "stopped_early": position.update < settings.updates,
+        "best_update": position.best_update,
+        "best_pass@1": position.best_pass if position.best_update is not None else None,
+        "checkpoint": f"checkpoints/{position.checkpoint}",
+    }
+    if accelerator.is_main_process:
+        folder.write_json("result.json", result)
+    accelerator.wait_for_everyone()
+    return result
+
+
+def prompt_indices(seed: int, update: int, count: int, total: int) -> list[int]:
+    """Which problems update `update` (1-based) uses: consecutive places in one shuffle after another.
+
+    A function of its arguments alone, so a resumed run, or one with other inner updates, sees the same prompts.
+
+    >>> sorted(prompt_indices(0, 1, 3, 6) + prompt_indices(0, 2, 3, 6))
+    [0, 1, 2, 3, 4, 5]
+    """
+    shuffles: dict[int, list[int]] = {}
+    chosen = []
+    for place in range((update - 1) * count, update * count):
+        epoch, offset = divmod(place, total)
+        if epoch not in shuffles:
+            keys = row_keys(seed, "prompt-order", epoch, torch.arange(total), torch.zeros(total, dtype=torch.int64))
+            shuffles[epoch] = keys.argsort(stable=True).tolist()
+        chosen.append(shuffles[epoch][offset])
+    return chosen
+
+
+def collect_batch(run: Run, accelerator: Accelerator, update: int) -> UpdateBatch:
+    """Decode, score and weigh one update's rollouts."""
+    settings, policy = run.settings, run.policy
+    share = my_prompts(settings.prompts_per_update, accelerator)
+    chosen = prompt_indices(settings.seed, update, settings.prompts_per_update, len(run.train_problems))
+    problems = [run.train_problems[chosen[i]] for i in share]
+    policy.train(False)
+    trajectory = collect(
+        policy, run.sampler, problems,
+        group_size=settings.group_size, seed=settings.seed, purpose="train", update=update,
+        prompt_index_P=torch.tensor(list(share)), max_prompt_tokens=settings.max_prompt_tokens,
+        max_rows=settings.max_rows, store_support=settings.loss.inner_updates > 1,
+    )  # fmt: skip
+    _check_weights_if_nonfinite(policy, trajectory.sampling_logprobs_BL, update)
+    texts = decode_completions(policy, trajectory)
+    rewards = score_rollouts(run.task, problems, texts, settings.group_size, bad_rewards=settings.bad_rewards)
+    trajectory = merged(trajectory, settings.loss.shrinkage)
+    weighting = weigh(trajectory, rewards, run.schedule, settings, accelerator, seed=settings.seed + update)
+    ended_B = (trajectory.completion_ids_BL == policy.eos_token_id).any(1)
+    tally = rollout_tally(trajectory, rewards, texts, ends_with_eos=run.task.ends_with_eos, ended_B=ended_B)
+    tally.add("groups/dead", weighting.dead_P, torch.ones_like(weighting.dead_P))
+    tally.add("advantage/abs_mean", weighting.advantages.values_PGL.abs(), weighting.weights_BL > 0)
+    metrics: dict[str, Any] = tally.result(accelerator)
+    metrics |= {f"risk/{name}": value for name, value in weighting.advantages.metrics.items()}
+    metrics["risk/tau_predictable"] = float(progress_is_predictable(trajectory, settings.advantage.coordinate))
+    metrics["rollout/selection_exact"] = float(trajectory.selection_exact)
+    advantages_BL = weighting.advantages.values_PGL.reshape(weighting.weights_BL.shape)
+    metrics |= grids(rewards, weighting.progress_BL, advantages_BL, weighting.weights_BL, accelerator)
+    row_prompts_B = torch.tensor(list(share)).repeat_interleave(settings.group_size)
+    rollouts_B = torch.arange(settings.group_size).repeat(len(problems))
+    return make_batch(
+        trajectory, weighting, settings, accelerator,
+        noise_keys_B=row_keys(settings.seed, "mask-noise", update, row_prompts_B, rollouts_B).to(policy.device),
+        metrics=metrics,
+        samples=sample_records(update, problems, texts, rewards.verdicts, settings.group_size, settings.log_completions),
+    )  # fmt: skip
+
+
+def inner_update(
+    run: Run,
+    scoring_policy: Policy,
+    optimizer: torch.optim.Optimizer,
+    batch: UpdateBatch,
+    accelerator: Accelerator,
+    update: int,
+) -> tuple[UpdateBatch, dict[str, Any]]:
+    """One optimiser step on one batch of rollouts. Returns the batch, now with old log-probabilities, and the record."""
+    settings = run.settings
+    plan = plan_scoring(batch, run.policy, settings.loss, settings.token_budget)
+    forwards = max_over_processes(torch.tensor([len(plan)], device=accelerator.device), accelerator)
+    if int(forwards) == 0:
+        # No group tells right from wrong, so there is nothing to learn from: no step, no weight decay, no NaN.
+        return batch, {"skipped": 1.0}
+    # Every process runs as many micro-batches as the one with the most, or a collective would wait for ever.
+    plan = pad_plan(plan, int(forwards), batch.trajectory, run.policy)
+    scoring_policy.train(True)
+    tally = Tally()
+    first_BL = torch.zeros_like(batch.advantages_BL)
+    for index, scoring in enumerate(plan):
+        waiting = accelerator.no_sync(scoring_policy.module) if index + 1 < len(plan) else nullcontext()
+        with waiting:
+            micro = micro_loss(scoring_policy, run.reference, batch, scoring, settings.loss, tally)
+            # DDP averages gradients over processes; the normaliser already spans them all.
+            (micro.loss * accelerator.num_processes).backward()
+        first_BL[micro.row_N, micro.pos_N] = micro.logprobs_N.float()
+    record = tally.result(accelerator)
+    _check_losses(run.policy, record, update)
+    rate = learning_rate_at(update, settings.updates, settings.optim)
+    norm = apply_update(
+        run.policy, optimizer,
+        learning_rate=rate, max_grad_norm=settings.optim.max_grad_norm, update=update,
+    )  # fmt: skip
+    record |= {"grad_norm": norm, "learning_rate": rate, "forwards": float(len(plan)), "skipped": 0.0}
+    if batch.old_logprobs_BL is None:
+        batch = dataclasses.replace(batch, old_logprobs_BL=first_BL)
+    return batch, record
+
+
+def _evaluate_dev(run: Run, folder: RunFolder, accelerator: Accelerator, position: Position) -> Position:
+    """pass@k on dev problems, on the main process; the others wait and are told the outcome."""
+    outcome = torch.zeros(1, dtype=torch.float64, device=accelerator.device)
+    if accelerator.is_main_process:
+        result = evaluate(
+            run.policy, run.task, run.sampler, run.dev_problems,
+            samples=run.settings.eval.samples, k=run.settings.eval.k, seed=run.settings.seed, purpose="dev", split="dev",
+            max_rows=run.settings.max_rows, max_prompt_tokens=run.settings.max_prompt_tokens,
+        )  # fmt: skip
+        summary = {name: estimate.value for name, estimate in result.summary().items()}
+        folder.append_jsonl("dev.jsonl", {"update": position.update, **summary})
+        outcome[0] = summary["pass@1"]
+    score = float(max_over_processes(outcome, accelerator))
+    if score > position.best_pass:
+        return dataclasses.replace(position, best_update=position.update, best_pass=score, stale=0)
+    return dataclasses.replace(position, stale=position.stale + 1)
+
+
+def _write_records(folder: RunFolder, accelerator: Accelerator, record: dict[str, Any], batch: UpdateBatch) -> None:
+    accelerator.log({k: v for k, v in record.items() if isinstance(v, float)}, step=record["update"])
+    if accelerator.is_main_process:
+        folder.append_jsonl("metrics.jsonl", record)
+        for sample in batch.samples:
+            folder.append_jsonl("rollouts.jsonl", sample)
+
+
+def _forget_after(folder: RunFolder, update: int) -> None:
+    """Drop what was recorded after the checkpoint; it is about to be made again."""
+    for name in ("metrics.jsonl", "rollouts.jsonl", "dev.jsonl"):
+        folder.keep_lines(name, lambda record: record["update"] <= update)
+
+
+def _stop_if_asked(stop: StopRequest, accelerator: Accelerator, folder: RunFolder, save: Any) -> None:
+    asked = torch.tensor([float(stop.requested)], device=accelerator.device)
+    if float(max_over_processes(asked, accelerator)):
+        save()
+        raise RunInterrupted(folder.path)
+
+
+def _check_weights_if_nonfinite(policy: Policy, values: torch.Tensor, update: int) -> None:
+    if bool(torch.isfinite(values).all()):
+        return
+    name = first_nonfinite(policy.unwrapped.named_parameters())
+    where = f"the first such weight is {name}" if name else "all weights are finite, so a forward overflowed"
+    raise NonFiniteError(
+        f"update {update}: rollouts gave log-probabilities that are not finite; {where}. "
+        "Nothing was saved over the last checkpoint"
+    )
+
+
+def _check_losses(policy: Policy, record: dict[str, float], update: int) -> None:
+    bad = next((key for key, value in record.items() if value - value != 0.0), None)
+    if bad is None:
+        return
+    name = first_nonfinite(policy.unwrapped.named_parameters())
+    raise NonFiniteError(
+        f"update {update}: {bad} is {record[bad]}; "
+        + (f"the first weight that is not finite is {name}. " if name else "all weights are finite. ")
+        + "No step was made and the last checkpoint is intact"
+    )

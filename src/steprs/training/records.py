@@ -1,0 +1,126 @@
+"""What is logged: means over every process, and the two grids that show where the advantage goes.
+
+Every key is explained in docs/metrics.md; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+
+from ..types import Problem, Rewards, Trajectory, Verdict
+from .distributed import max_over_processes, sum_over_processes
+
+GRID_EDGES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+
+
+class Tally:
+    """Sums, counts and maxima of one update. Every process must name the same keys in the same order."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, list[Tensor]] = {}
+        self._maxima: dict[str, Tensor] = {}
+
+    def add(self, name: str, values: Tensor, count: Tensor | None) -> None:
+        """Add `values`; the mean divides by the sum of `count`, or is the plain sum when it is None."""
+        one = torch.zeros((), dtype=torch.float64, device=values.device)
+        total, counted = self._sums.setdefault(name, [one, one if count is not None else one + torch.nan])
+        self._sums[name] = [total + values.double().sum(), counted if count is None else counted + count.double().sum()]
+
+    def most(self, name: str, values: Tensor) -> None:
+        """Keep the largest of `values`."""
+        now = values.double().max() if values.numel() else torch.zeros((), dtype=torch.float64, device=values.device)
+        before = self._maxima.get(name)
+        self._maxima[name] = now if before is None else torch.maximum(before, now)
+
+    def result(self, accelerator: Accelerator) -> dict[str, float]:
+        """Means, sums and maxima over all processes; a mean of nothing is 0."""
+        named: dict[str, float] = {}
+        if self._sums:
+            packed = torch.stack([torch.stack(pair) for pair in self._sums.values()]).to(accelerator.device)
+            for name, (total, count) in zip(self._sums, sum_over_processes(packed, accelerator).tolist(), strict=True):
+                plain = count != count  # NaN marks a plain sum
+                named[name] = total if plain else total / count if count else 0.0
+        if self._maxima:
+            packed = torch.stack(list(self._maxima.values())).to(accelerator.device)
+            named.update(zip(self._maxima, max_over_processes(packed, accelerator).tolist(), strict=True))
+        return named
+
+
+def rollout_tally(trajectory: Trajectory, rewards: Rewards, texts: Sequence[str], *, ends_with_eos: bool, ended_B: Tensor) -> Tally:
+    """What the rollouts look like before any update is made from them."""
+    tally = Tally()
+    device = rewards.rewards_PG.device
+    groups = rewards.valid_PG.shape[0]
+    per_group = torch.ones(groups, device=device)
+    right_P = torch.tensor([v.status == "right" for v in rewards.verdicts], device=device).view(groups, -1).sum(1)
+    size = trajectory.group_size
+    tally.add("reward/mean", rewards.rewards_PG, rewards.valid_PG)
+    tally.add("reward/pass_rate", right_P, per_group * size)
+    tally.add("groups/all_right", right_P == size, per_group)
+    tally.add("groups/all_wrong", right_P == 0, per_group)
+    tally.add("rewards/masked", ~rewards.valid_PG, None)
+    unparsed = torch.tensor([v.status == "unparsed" for v in rewards.verdicts], device=device)
+    tally.add("completions/unparsed", unparsed, torch.ones_like(unparsed))
+    truncated = ~ended_B if ends_with_eos else torch.zeros_like(ended_B)
+    tally.add("completions/truncated", truncated, torch.ones_like(truncated))
+    unique = [len(set(texts[i : i + size])) / size for i in range(0, len(texts), size)]
+    tally.add("completions/unique_frac", torch.tensor(unique, dtype=torch.float64, device=device), per_group)
+    tally.add("completions/tokens", trajectory.completion_mask_BL, torch.ones_like(unparsed))
+    tally.add("rollout/steps", trajectory.num_steps_B, torch.ones_like(unparsed))
+    return tally
+
+
+def grids(
+    rewards: Rewards, progress_BL: Tensor, advantages_BL: Tensor, weights_BL: Tensor, accelerator: Accelerator
+) -> dict[str, Any]:
+    """Where the advantage goes: rows are bins of the group's pass rate, columns bins of denoising progress.
+
+    `scale_grid` holds the mean of |A| / |r - mean(r)| (for binary rewards exactly c(p, b(tau)) under the full
+    control), `mass_grid` the share of the update's sum of weight * |A|. None where no active token fell.
+    """
+    bins = len(GRID_EDGES) - 1
+    rewards_PG = rewards.rewards_PG.to(advantages_BL.device)
+    valid_PG = rewards.valid_PG.to(advantages_BL.device)
+    mean_P1 = (rewards_PG * valid_PG).sum(1, keepdim=True) / valid_PG.sum(1, keepdim=True).clamp(min=1)
+    centred_B1 = ((rewards_PG - mean_P1) * valid_PG).abs().flatten()[:, None]
+    active_BL = (weights_BL > 0) & (centred_B1 > 1e-12)
+    row_BL = (mean_P1 * bins).long().clamp(0, bins - 1).expand_as(rewards_PG).flatten()[:, None].expand_as(active_BL)
+    column_BL = (progress_BL * bins).long().clamp(0, bins - 1)
+    cell_N = (row_BL * bins + column_BL)[active_BL]
+    magnitude_BL = advantages_BL.abs().double()
+    scale_N = (magnitude_BL / centred_B1.clamp(min=1e-12))[active_BL]
+    mass_N = (magnitude_BL * weights_BL)[active_BL]
+    sums = torch.zeros(3, bins * bins, dtype=torch.float64, device=advantages_BL.device)
+    sums[0].index_add_(0, cell_N, torch.ones_like(scale_N))
+    sums[1].index_add_(0, cell_N, scale_N)
+    sums[2].index_add_(0, cell_N, mass_N.double())
+    count, scale, mass = sum_over_processes(sums, accelerator).tolist()
+    whole = sum(mass) or 1.0
+    as_rows = lambda flat: [flat[i * bins : (i + 1) * bins] for i in range(bins)]  # noqa: E731
+    return {
+        "scale_grid": as_rows([s / n if n else None for s, n in zip(scale, count, strict=True)]),
+        "mass_grid": as_rows([m / whole if n else None for m, n in zip(mass, count, strict=True)]),
+    }
+
+
+def sample_records(
+    update: int, problems: Sequence[Problem], texts: Sequence[str], verdicts: Sequence[Verdict], group_size: int, count: int
+) -> list[dict[str, Any]]:
+    """The first rollout of each of the first `count` prompts, for a person to read."""
+    return [
+        {
+            "update": update,
+            "problem": problem.id,
+            "prompt": problem.prompt,
+            "completion": texts[i * group_size],
+            "reward": verdicts[i * group_size].reward,
+            "status": verdicts[i * group_size].status,
+            "answer": verdicts[i * group_size].answer_key,
+        }
+        for i, problem in enumerate(problems[:count])
+    ]

@@ -1,0 +1,95 @@
+"""What the loop is told: plain numbers and names, no configuration objects and no defaults.
+
+Defaults live in `steprs.config` alone; `steprs.build` copies them here field by field.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LossSettings:
+    """From log-probabilities and advantages to a scalar. See `steprs.losses` for the formulas.
+
+    Attributes:
+        kind: "policy-gradient" (no ratio) or "ppo-clip".
+        clip_low, clip_high: the ratio is clipped to [1 - clip_low, 1 + clip_high].
+        kl_coef, kl_kind: weight and estimator of the KL divergence to the frozen reference.
+        aggregation: "token-mean", "state-mean" or "sequence-mean".
+        count_dead_groups: whether all-equal groups stay in the mean's denominator.
+        logprobs: "trace", "one-step" or "coupled".
+        states_per_rollout: states scored of each rollout, drawn without bias; None scores all.
+        shrinkage: consecutive reveal steps merged into one state.
+        prompt_mask_rate: share of prompt tokens masked by "one-step".
+        inner_updates: optimiser steps a batch of rollouts.
+    """
+
+    kind: str
+    clip_low: float
+    clip_high: float
+    kl_coef: float
+    kl_kind: str
+    aggregation: str
+    count_dead_groups: bool
+    logprobs: str
+    states_per_rollout: int | None
+    shrinkage: int
+    prompt_mask_rate: float
+    inner_updates: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AdvantageSettings:
+    """Arguments of `steprs.stepwise_advantages` that stay the same through a run."""
+
+    control: str
+    base: str
+    baseline: str
+    rms_match: str | None
+    reference_pass_rate: float | None
+    coordinate: str
+    scope: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OptimSettings:
+    """AdamW and its learning rate over updates."""
+
+    learning_rate: float
+    schedule: str
+    warmup_updates: int
+    betas: tuple[float, float]
+    weight_decay: float
+    max_grad_norm: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvalSettings:
+    """The dev evaluation during training. `every = 0` switches it off."""
+
+    every: int
+    samples: int
+    k: tuple[int, ...]
+    patience: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoopSettings:
+    """Sizes, seed and housekeeping of a run."""
+
+    seed: int
+    updates: int
+    prompts_per_update: int
+    group_size: int
+    token_budget: int
+    max_rows: int
+    max_prompt_tokens: int
+    bad_rewards: str
+    save_every: int
+    keep_last: int
+    log_completions: int
+    loss: LossSettings
+    advantage: AdvantageSettings
+    optim: OptimSettings
+    eval: EvalSettings

@@ -1,0 +1,189 @@
+"""The loop on the shipped policy: what other trainers got wrong, each as a run (cases 1, 4, 5, 6, 7, 13, 14, 22, 23, 28, 30)."""
+
+import math
+
+import pytest
+import torch
+from support import records, same_weights, small_config, weights, without_seconds
+
+from steprs import build
+from steprs.errors import ConfigError, DependencyError, NonFiniteError, RewardError, RunFolderError
+from steprs.policies.loading import load_policy
+from steprs.tasks.countdown import Countdown
+from steprs.types import Verdict
+
+
+def run(tmp_path, *overrides, name="run"):
+    return build.train(small_config(*overrides), output=tmp_path / name)
+
+
+def test_two_runs_with_one_seed_are_bitwise_equal(tmp_path):
+    one, two = run(tmp_path, name="one"), run(tmp_path, name="two")
+    assert without_seconds(records(one)) == without_seconds(records(two))
+    assert same_weights(weights(one, 3), weights(two, 3))
+    other = run(tmp_path, "seed=12", name="other")
+    assert not same_weights(weights(one, 3), weights(other, 3))
+
+
+def test_kl_with_one_inner_update_trains_and_starts_at_zero(tmp_path):
+    folder = run(tmp_path, "loss.kl_coef=0.04", "train.learning_rate=0.001")
+    kl = [record["kl/mean"] for record in records(folder)]
+    assert kl[0] == pytest.approx(0.0, abs=1e-9)
+    assert all(value >= 0 for value in kl)
+    assert kl[2] > 1e-6
+
+
+def test_ratio_is_one_at_the_first_inner_update_and_not_after(tmp_path):
+    folder = run(tmp_path, "sampler.temperature=0.7", "sampler.top_p=0.9", "loss.inner_updates=2", "train.learning_rate=0.001")
+    for record in records(folder):
+        assert record["ratio/max"] != 1.0  # of the second inner update, the one recorded
+    single = run(tmp_path, "sampler.temperature=0.7", "sampler.top_p=0.9", name="single")
+    for record in records(single):
+        assert record["ratio/mean"] == pytest.approx(1.0, abs=1e-6)
+        assert record["logprob_gap/max"] < 1e-3
+
+
+class AllWrong(Countdown):
+    def score(self, problem, completion):
+        return Verdict(reward=0.0, status="unparsed")
+
+
+class OneNaN(Countdown):
+    """The first rollout of one problem has a reward that is not a number."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = 0
+
+    def score(self, problem, completion):
+        self.seen += 1
+        if self.seen == 1:
+            return Verdict(reward=math.nan, status="unparsed")
+        return super().score(problem, completion)
+
+
+def test_updates_without_signal_are_skipped_counted_and_said_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("steprs.build.runs.build_task", lambda config: AllWrong())
+    folder = run(tmp_path, "train.weight_decay=0.5")
+    assert [record["skipped"] for record in records(folder)] == [1.0, 1.0, 1.0]
+    assert capsys.readouterr().out.count("was skipped") == 1
+    assert same_weights(weights(folder, 1), weights(folder, 3))
+
+
+def test_a_reward_that_is_no_number_names_the_problem(tmp_path, monkeypatch):
+    task = OneNaN()
+    monkeypatch.setattr("steprs.build.runs.build_task", lambda config: task)
+    with pytest.raises(RewardError, match=r"countdown|\d"):
+        run(tmp_path)
+
+
+def test_a_reward_that_is_no_number_is_masked_when_configured(tmp_path, monkeypatch):
+    task = OneNaN()
+    monkeypatch.setattr("steprs.build.runs.build_task", lambda config: task)
+    folder = run(tmp_path, "task.bad_rewards=mask")
+    masked = [record["rewards/masked"] for record in records(folder)]
+    assert masked == [1.0, 0.0, 0.0]
+    assert all(math.isfinite(record["loss/policy"]) for record in records(folder))
+
+
+def test_group_of_one_is_refused_by_its_setting(tmp_path):
+    with pytest.raises(ConfigError, match=r"train\.group_size is 1"):
+        run(tmp_path, "train.group_size=1")
+
+
+def test_the_split_into_micro_batches_does_not_change_the_run(tmp_path):
+    big = run(tmp_path, "train.token_budget=100000", name="big")
+    small = run(tmp_path, "train.token_budget=130", name="small")
+    assert [r["forwards"] for r in records(big)] != [r["forwards"] for r in records(small)]
+    for one, other in zip(records(big), records(small), strict=True):
+        assert one["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-4)
+        assert one["loss/policy"] == pytest.approx(other["loss/policy"], abs=1e-6)
+
+
+def test_dead_groups_stay_in_the_mean_only_when_counted(tmp_path):
+    counted = records(run(tmp_path, "train.updates=1", name="counted"))[0]
+    apart = records(run(tmp_path, "train.updates=1", "loss.count_dead_groups=false", name="apart"))[0]
+    share_alive = 1 - counted["groups/dead"]
+    assert 0 < share_alive < 1, "the seed must give both kinds of groups"
+    # Fixed-length completions: each group holds the same number of tokens, so the means differ by the live share.
+    assert counted["grad_norm"] == pytest.approx(apart["grad_norm"] * share_alive, rel=1e-5)
+
+
+def test_argmax_groups_are_said_once(tmp_path):
+    with pytest.warns(UserWarning, match="distinct") as caught:
+        run(tmp_path, "sampler.temperature=0.0", "train.updates=2")
+    assert sum("distinct" in str(warning.message) for warning in caught) == 1
+
+
+def test_overlong_prompts_are_named_or_dropped_and_counted(tmp_path):
+    with pytest.raises(Exception, match="max_prompt_tokens"):
+        run(tmp_path, "task.max_prompt_tokens=4")
+
+
+def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path):
+    run(tmp_path, "train.updates=1")
+    with pytest.raises(RunFolderError, match="--resume"):
+        run(tmp_path)
+
+
+def test_a_tracker_that_is_not_installed_is_an_error_with_the_install_command(tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(DependencyError, match=r"pip install 'steprs\[wandb\]'"):
+        run(tmp_path, "train.trackers=[wandb]")
+
+
+def test_tensorboard_receives_the_metrics(tmp_path):
+    pytest.importorskip("tensorboard")
+    folder = run(tmp_path, "train.trackers=[tensorboard]", "train.updates=2")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    (events,) = folder.rglob("events.out.tfevents*")
+    accumulator = EventAccumulator(str(events)).Reload()
+    logged = [event.value for event in accumulator.Scalars("reward/mean")]
+    assert logged == pytest.approx([record["reward/mean"] for record in records(folder)])
+
+
+def test_a_weight_that_is_nan_stops_at_once_and_is_named(tmp_path):
+    policy = load_policy("tiny")
+    with torch.no_grad():
+        policy.backbone.layers[2].mlp.down_proj.weight[3, 5] = math.nan
+    policy.save(tmp_path / "broken")
+    with pytest.raises(NonFiniteError, match=r"update 1.*layers\.2\.mlp\.down_proj\.weight"):
+        run(tmp_path, f"policy.path={tmp_path / 'broken'}")
+    assert not list((tmp_path / "run" / "checkpoints").glob("update-000001*"))
+
+
+def test_lora_trains_adapters_only_and_uses_the_base_as_reference(tmp_path):
+    pytest.importorskip("peft")
+    folder = run(tmp_path, "policy.lora={rank: 4}", "loss.kl_coef=0.01", "train.learning_rate=0.01")
+    kl = [record["kl/mean"] for record in records(folder)]
+    assert kl[0] == pytest.approx(0.0, abs=1e-9)
+    assert kl[2] > 1e-6
+    base = load_policy("tiny")
+    trained = load_policy(folder / "checkpoints" / "update-000003")
+    assert torch.equal(base.backbone.embed_tokens.weight, trained.backbone.embed_tokens.weight)
+    assert not torch.equal(base.backbone.layers[0].self_attn.q_proj.weight, trained.backbone.layers[0].self_attn.q_proj.weight)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("loss.kind=policy-gradient", "loss.aggregation=state-mean"),
+        ("loss.logprobs=one-step", "loss.aggregation=sequence-mean"),
+        ("loss.logprobs=coupled",),
+        ("loss.states_per_rollout=2",),
+        ("loss.shrinkage=2",),
+        ("risk.control=flat", "risk.rms_match=batch"),
+        ("risk.control=shuffle-token",),
+        ("risk.base=standardised", "risk.coordinate=mask"),
+        ("policy.path=tiny-full", "sampler.unmasking=random"),
+        ("policy.path=tiny-full", "loss.states_per_rollout=3"),
+        ("policy.gradient_checkpointing=true",),
+    ],
+)
+def test_every_kind_of_run_moves_the_policy_and_stays_finite(tmp_path, overrides):
+    folder = run(tmp_path, *overrides, "train.updates=2")
+    assert not same_weights(weights(folder, 1), weights(folder, 2))
+    for record in records(folder):
+        assert all(math.isfinite(value) for value in record.values() if isinstance(value, float))
+        assert record["grad_norm"] > 0
