@@ -1,7 +1,7 @@
 """Denoising states of a recorded rollout: the canvas in each state, and how far denoising had progressed.
 
-A rollout is final ids plus the step that revealed each position (`unmask_step`). As long as no committed token is masked
-again, that one integer a position rebuilds every state.
+A rollout is final ids plus the step that revealed each position (`unmask_step`). As long as no committed token is
+masked again, that one integer a position rebuilds every state.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def merge_steps(trajectory: Trajectory, shrinkage: int) -> Trajectory:
     return dataclasses.replace(trajectory, unmask_step_BL=merged_BL, num_steps_B=merged_BL.amax(1) + 1)
 
 
-def _resolve(trajectory: Trajectory, coordinate: str, scope: str) -> Literal["step", "mask", "rank"]:
+def _resolve(trajectory: Trajectory, coordinate: Coordinate, scope: Scope) -> Literal["step", "mask", "rank"]:
     if scope not in get_args(Scope):
         raise ArgumentError(unknown_name("scope of progress", scope, get_args(Scope)))
     if coordinate == "auto":
@@ -153,7 +153,7 @@ def _step_progress(trajectory: Trajectory, part_BL: Tensor, valid_BL: Tensor, *,
 
 
 def _count_progress(trajectory: Trajectory, part_BL: Tensor, valid_BL: Tensor, *, middle: bool) -> Tensor:
-    """Share of the part's valid tokens revealed before the state; with `middle`, before the middle of its own tokens."""
+    """Share of the part's valid tokens before the state; with `middle`, before the middle of its own tokens."""
     stride = int(trajectory.unmask_step_BL.max().clamp(min=0)) + 1
     key_BL = part_BL * stride + trajectory.unmask_step_BL.clamp(min=0)
     last = (int(part_BL.max()) + 1) * stride
@@ -188,7 +188,7 @@ def _span(value_BL: Tensor, part_BL: Tensor, valid_BL: Tensor) -> Tensor:
 
 
 def _present(step_BL: Tensor, where_BL: Tensor, states: int) -> Tensor:
-    """bool [B, S]: some position of `where` was revealed in the state."""
+    """True [B, S] where some position of `where` was revealed in the state."""
     counts_BS = torch.zeros(step_BL.shape[0], states, dtype=torch.int64, device=step_BL.device)
     return counts_BS.scatter_add_(1, step_BL.clamp(min=0), where_BL.long()) > 0
 

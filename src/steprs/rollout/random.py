@@ -3,8 +3,8 @@
 Every number is a hash of what it is for: (seed, purpose, update, prompt, rollout) gives the row's key, and
 (key, stream, step, position) the number. There is no generator state, so the same rollout draws the same numbers
 alone or in a batch, on one process or eight, before and after a resume, on any device. The hash is the finaliser of
-SplitMix64 (Steele, Lea & Flood 2014, with Stafford's thirteenth constants), applied after every word that is absorbed; all
-arithmetic is 64-bit integers modulo 2^64, which torch's int64 gives everywhere.
+SplitMix64 (Steele, Lea & Flood 2014, with Stafford's thirteenth constants), applied for every word that is absorbed;
+all arithmetic is 64-bit integers modulo 2^64, which torch's int64 gives everywhere.
 
 The numbers are part of what a seed means: changing anything here changes every recorded run, and golden values in the
 tests say so.

@@ -1,0 +1,224 @@
+"""Decoding block after block under block-causal attention, with an exact prefix cache (SDAR, TraDo, the tiny policy).
+
+A finished block never sees what comes after it, so its keys and values are final and are computed once. Three things
+save work and change nothing: a prompt is encoded once for its whole group, together with the first masked block (the
+same for all its rollouts); a finished block enters the cache in the same forward as the first state of the next; and
+rollouts leave the batch after the block that holds their first end token.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import SamplingError
+from ..policies import attention as masks
+from ..policies.base import Policy, count_before
+from ..types import Decoding, Trajectory
+from .masked import spread_group
+from .parts import Part, decoding_mode, split_parts
+from .record import Record
+from .sampling import forbidden_ids, is_truncated
+from .steps import block_steps, check_decoding, spread
+from .window import WindowSettings, denoise
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockDiffusionSampler:
+    """Decode with a block-causal policy; each block is denoised in its own steps, given the clean blocks before it.
+
+    Where the policy counts blocks from the first token (`prompt_block == "aligned"`), the prompt's last, incomplete
+    block is completed first, and a block of n positions takes its share of the steps, rounded up.
+
+    Attributes:
+        decoding: of kind "block", with the policy's own block size.
+        use_cache: False computes every state from the whole row, each rollout on its own: slow, the reference.
+
+    Raises:
+        SamplingError: settings that cannot be carried out exactly.
+    """
+
+    decoding: Decoding
+    use_cache: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be decoded."""
+        check_decoding(self.decoding, "block")
+
+    def sample(
+        self,
+        policy: Policy,
+        prompt_ids_PC: Tensor,
+        prompt_mask_PC: Tensor,
+        *,
+        group_size: int,
+        row_keys_B: Tensor,
+        store_support: bool = False,
+        max_rows: int = 1024,
+    ) -> Trajectory:
+        """Decode `group_size` rollouts of every prompt.
+
+        Args:
+            policy: block-causal.
+            prompt_ids_PC: int64 [P, C], left-padded.
+            prompt_mask_PC: bool [P, C], true on real tokens.
+            group_size: G.
+            row_keys_B: int64 [P * G], see `random.row_keys`; row p * G + g is rollout g of prompt p.
+            store_support: record the ids a truncated distribution could give.
+            max_rows: rollouts decoded at once; results do not depend on it beyond float ties.
+
+        Raises:
+            SamplingError: the policy has full attention or another block size.
+        """
+        if policy.attention != "block_causal":
+            raise SamplingError(
+                "BlockDiffusionSampler needs a block-causal policy; this one is bidirectional: 'masked'"
+            )
+        if policy.block_size != self.decoding.block_size:
+            raise SamplingError(
+                f"block_size {self.decoding.block_size} is not the policy's own, {policy.block_size}; a block-causal "
+                "policy is decoded in the blocks of its attention mask"
+            )
+        rule = check_decoding(self.decoding, "block")
+        store_support = store_support and is_truncated(self.decoding)
+        settings = WindowSettings(
+            decoding=self.decoding,
+            rule=rule,
+            forbidden=forbidden_ids(policy),
+            mask_token_id=policy.mask_token_id,
+            store_support=store_support,
+        )
+        # Prompts that end at different places of a block have their block borders at different positions.
+        lead_P = prompt_mask_PC.sum(1) % self.decoding.block_size if policy.prompt_block == "aligned" else None
+        record = Record(row_keys_B.shape[0], self.decoding, policy, store_support=store_support)
+        with decoding_mode(policy):
+            for part in split_parts(
+                prompt_ids_PC, prompt_mask_PC, group_size=group_size, max_rows=max_rows, kinds_P=lead_P
+            ):
+                self._decode(policy, settings, part, row_keys_B, record)
+        return record.finish(prompt_ids_PC, prompt_mask_PC, group_size=group_size, rule=rule)
+
+    def _decode(self, policy: Policy, settings: WindowSettings, part: Part, row_keys_B: Tensor, record: Record) -> None:
+        positions_L = torch.arange(self.decoding.length, device=part.rows_R.device)
+        canvas = _BlockCanvas(policy, part, self.decoding.length, use_cache=self.use_cache)
+        record.number_blocks(part.rows_R, (positions_L + canvas.lead) // self.decoding.block_size)
+        rows_R = part.rows_R
+        for start, stop, steps in self._windows(canvas.lead):
+            canvas.open(start, stop)
+            window = denoise(
+                canvas.logits,
+                settings,
+                keys_R=row_keys_B[rows_R],
+                positions_W=positions_L[start:stop],
+                first_step_R=record.steps_taken(rows_R),
+                counts=spread(stop - start, steps),
+            )
+            record.write(rows_R, start, window)
+            keep_R = (window.ids_RW != policy.eos_token_id).all(1)
+            if stop == self.decoding.length or not bool(keep_R.any()):
+                return
+            canvas.commit(window.ids_RW, keep_R)
+            rows_R = rows_R[keep_R]
+
+    def _windows(self, lead: int) -> list[tuple[int, int, int]]:
+        """(start, stop, steps) of every block's completion positions when the first holds `lead` prompt tokens."""
+        size, length = self.decoding.block_size, self.decoding.length
+        if lead == 0:
+            return [(k * size, (k + 1) * size, steps) for k, steps in enumerate(block_steps(self.decoding))]
+        borders = [0, *range(size - lead, length, size), length]
+        return [
+            (start, stop, -(-(stop - start) * self.decoding.steps // length))
+            for start, stop in itertools.pairwise(borders)
+        ]
+
+
+class _BlockCanvas:
+    """Rows of prompt and completion, of which the columns before `_cached` are in the cache.
+
+    Until the first state has been read, the rows are prompts; from then on they are rollouts.
+    """
+
+    def __init__(self, policy: Policy, part: Part, length: int, *, use_cache: bool):
+        queries, self._context = part.prompt_ids_QC.shape
+        masked_QL = part.prompt_ids_QC.new_full((queries, length), policy.mask_token_id)
+        valid_QT = torch.cat([part.prompt_mask_QC, part.prompt_mask_QC.new_ones((queries, length))], dim=1)
+        self._policy, self._group = policy, part.group
+        self._padded = not bool(part.prompt_mask_QC.all())
+        self._tables = {
+            "ids": torch.cat([part.prompt_ids_QC, masked_QL], dim=1),
+            "valid": valid_QT,
+            "position": count_before(valid_QT),
+            "block": policy.block_layout(part.prompt_mask_QC, length),
+        }
+        self._cache = policy.new_cache() if use_cache else None
+        self._cached = self._begin = self._stop = 0
+        self._shared = True
+        self.lead = 0
+        if policy.prompt_block == "aligned" and policy.block_size is not None:
+            self.lead = int(part.prompt_mask_QC[0].sum()) % policy.block_size
+        if not use_cache:
+            self._become_rollouts()
+
+    def open(self, start: int, stop: int) -> None:
+        """The next window is completion positions `start` to `stop`."""
+        self._begin, self._stop = self._context + start, self._context + stop
+
+    def logits(self, ids_RW: Tensor, select_RW: Tensor) -> Tensor:
+        if not self._shared:
+            self._tables["ids"][:, self._begin : self._stop] = ids_RW
+            return self._forward(select_RW)
+        # All masked: the same for the whole group.
+        every_QW = select_RW.new_ones((self._tables["ids"].shape[0], ids_RW.shape[1]))
+        logits_NV = self._forward(every_QW)
+        self._become_rollouts()
+        return spread_group(logits_NV, select_RW, self._group)
+
+    def commit(self, ids_RW: Tensor, keep_R: Tensor) -> None:
+        """Fix the window's tokens and drop the rows that are finished."""
+        self._tables["ids"][:, self._begin : self._stop] = ids_RW
+        if bool(keep_R.all()):
+            return
+        self._tables = {name: table_RT[keep_R] for name, table_RT in self._tables.items()}
+        if self._cache is not None:
+            self._cache.batch_select_indices(keep_R)
+
+    def _forward(self, select_RW: Tensor) -> Tensor:
+        """Read everything that is not cached yet, up to the end of the window; keep the blocks before it."""
+        columns = slice(self._cached, self._stop)
+        select_RT = select_RW.new_zeros((select_RW.shape[0], self._stop - self._cached))
+        select_RT[:, self._begin - self._cached :] = select_RW
+        logits_NV = self._policy.logits(
+            self._tables["ids"][:, columns],
+            attention_mask=self._mask(),
+            position_ids=self._tables["position"][:, columns],
+            select_BT=select_RT,
+            cache=self._cache,
+        )
+        if self._cache is not None:
+            # The first block of an aligned prompt begins inside the prompt.
+            first = self._begin - (self.lead if self._begin == self._context else 0)
+            # Cropping to nothing would leave empty tensors with the old number of rows.
+            if first:
+                self._cache.crop(first - self._stop)
+            else:
+                self._cache = self._policy.new_cache()
+            self._cached = first
+        return logits_NV
+
+    def _mask(self) -> Tensor:
+        """Bool [R or 1, 1, T, S]; one row stands for all where no prompt is padded."""
+        rows = slice(None) if self._padded else slice(1)
+        valid_RS = self._tables["valid"][rows, : self._stop]
+        block_RT = self._tables["block"][rows, self._cached : self._stop]
+        new_RT = valid_RS[:, self._cached :]
+        past_R1TS = valid_RS[:, None, None, : self._cached].expand(-1, 1, new_RT.shape[1], -1)
+        return torch.cat([past_R1TS, masks.block_causal_mask(block_RT, new_RT)], dim=-1)
+
+    def _become_rollouts(self) -> None:
+        self._shared = False
+        self._tables = {name: table_QT.repeat_interleave(self._group, dim=0) for name, table_QT in self._tables.items()}
+        if self._cache is not None and self._cached:
+            self._cache.batch_repeat_interleave(self._group)

@@ -1,0 +1,160 @@
+"""Decoding with full attention: every step reads prompt and canvas, masked positions included (LLaDA, Dream)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import SamplingError
+from ..policies.base import Policy
+from ..types import Decoding, Trajectory
+from .parts import Part, decoding_mode, split_parts
+from .record import Record
+from .sampling import forbidden_ids, is_truncated
+from .steps import block_steps, check_decoding, spread
+from .window import WindowSettings, denoise
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MaskedDiffusionSampler:
+    """Reveal a whole completion (`block_size == length`) or block after block, left to right (semi-autoregressive).
+
+    In semi-autoregressive decoding a rollout ends after the block that holds its first end token: what could follow
+    would carry neither reward nor loss.
+
+    Attributes:
+        decoding: of kind "masked". Steps that do not divide by blocks or positions are spread exactly, the first
+            blocks and steps taking the remainder.
+
+    Raises:
+        SamplingError: settings that cannot be carried out exactly.
+
+    >>> MaskedDiffusionSampler(decoding=Decoding(kind="masked", length=8, steps=9, block_size=8))
+    Traceback (most recent call last):
+    steprs.errors.SamplingError: steps 9 cannot decode length 8 in 1 block(s): every block needs a step and every \
+step reveals a token; give 1 to 8
+    """
+
+    decoding: Decoding
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be decoded."""
+        check_decoding(self.decoding, "masked")
+
+    def sample(
+        self,
+        policy: Policy,
+        prompt_ids_PC: Tensor,
+        prompt_mask_PC: Tensor,
+        *,
+        group_size: int,
+        row_keys_B: Tensor,
+        store_support: bool = False,
+        max_rows: int = 1024,
+    ) -> Trajectory:
+        """Decode `group_size` rollouts of every prompt.
+
+        Args:
+            policy: with full attention.
+            prompt_ids_PC: int64 [P, C], left-padded.
+            prompt_mask_PC: bool [P, C], true on real tokens.
+            group_size: G.
+            row_keys_B: int64 [P * G], see `random.row_keys`; row p * G + g is rollout g of prompt p.
+            store_support: record the ids a truncated distribution could give.
+            max_rows: rollouts decoded at once; results do not depend on it beyond float ties.
+
+        Raises:
+            SamplingError: the policy is block-causal.
+        """
+        if policy.attention != "bidirectional":
+            raise SamplingError(
+                "MaskedDiffusionSampler needs a bidirectional policy; this one is block-causal: 'block'"
+            )
+        rule = check_decoding(self.decoding, "masked")
+        store_support = store_support and is_truncated(self.decoding)
+        settings = WindowSettings(
+            decoding=self.decoding,
+            rule=rule,
+            forbidden=forbidden_ids(policy),
+            mask_token_id=policy.mask_token_id,
+            store_support=store_support,
+        )
+        record = Record(row_keys_B.shape[0], self.decoding, policy, store_support=store_support)
+        with decoding_mode(policy):
+            for part in split_parts(prompt_ids_PC, prompt_mask_PC, group_size=group_size, max_rows=max_rows):
+                self._decode(policy, settings, part, row_keys_B, record)
+        return record.finish(prompt_ids_PC, prompt_mask_PC, group_size=group_size, rule=rule)
+
+    def _decode(self, policy: Policy, settings: WindowSettings, part: Part, row_keys_B: Tensor, record: Record) -> None:
+        size = self.decoding.block_size
+        positions_L = torch.arange(self.decoding.length, device=part.rows_R.device)
+        record.number_blocks(part.rows_R, positions_L // size)
+        canvas = _FullCanvas(policy, part, self.decoding.length)
+        rows_R = part.rows_R
+        for number, steps in enumerate(block_steps(self.decoding)):
+            start = number * size
+            canvas.open(start)
+            window = denoise(
+                canvas.logits,
+                settings,
+                keys_R=row_keys_B[rows_R],
+                positions_W=positions_L[start : start + size],
+                first_step_R=record.steps_taken(rows_R),
+                counts=spread(size, steps),
+            )
+            record.write(rows_R, start, window)
+            keep_R = (window.ids_RW != policy.eos_token_id).all(1)
+            if not bool(keep_R.any()):
+                return
+            canvas.commit(window.ids_RW, keep_R)
+            rows_R = rows_R[keep_R]
+
+
+class _FullCanvas:
+    """Prompt and canvas of the rows still decoding."""
+
+    def __init__(self, policy: Policy, part: Part, length: int):
+        queries, self._context = part.prompt_ids_QC.shape
+        masked_QL = part.prompt_ids_QC.new_full((queries, length), policy.mask_token_id)
+        valid_QL = part.prompt_mask_QC.new_ones((queries, length))
+        self._policy, self._group = policy, part.group
+        self._prompt_ids_QT = torch.cat([part.prompt_ids_QC, masked_QL], dim=1)
+        self._prompt_valid_QT = torch.cat([part.prompt_mask_QC, valid_QL], dim=1)
+        self._ids_RT = self._prompt_ids_QT.repeat_interleave(part.group, dim=0)
+        self._valid_RT = self._prompt_valid_QT.repeat_interleave(part.group, dim=0)
+        self._shared = True
+        self._start = self._context
+
+    def open(self, start: int) -> None:
+        """The next window begins at completion position `start`."""
+        self._start = self._context + start
+
+    def logits(self, ids_RW: Tensor, select_RW: Tensor) -> Tensor:
+        columns = slice(self._start, self._start + ids_RW.shape[1])
+        if self._shared:
+            self._shared = False
+            return self._first_logits(select_RW, columns)
+        self._ids_RT[:, columns] = ids_RW
+        select_RT = torch.zeros_like(self._valid_RT)
+        select_RT[:, columns] = select_RW
+        return self._policy.logits(self._ids_RT, attention_mask=self._valid_RT, select_BT=select_RT)
+
+    def _first_logits(self, select_RW: Tensor, columns: slice) -> Tensor:
+        """The fully masked state is the same for a whole group: one forward a prompt."""
+        select_QT = torch.zeros_like(self._prompt_valid_QT)
+        select_QT[:, columns] = True
+        logits_NV = self._policy.logits(self._prompt_ids_QT, attention_mask=self._prompt_valid_QT, select_BT=select_QT)
+        return spread_group(logits_NV, select_RW, self._group)
+
+    def commit(self, ids_RW: Tensor, keep_R: Tensor) -> None:
+        """Fix the window's tokens and drop the rows that are finished."""
+        self._ids_RT[:, self._start : self._start + ids_RW.shape[1]] = ids_RW
+        self._ids_RT, self._valid_RT = self._ids_RT[keep_R], self._valid_RT[keep_R]
+
+
+def spread_group(logits_NV: Tensor, select_RW: Tensor, group: int) -> Tensor:
+    """Logits of each prompt's window [Q * W, V], handed to the selected positions of its `group` rollouts."""
+    row_N, column_N = select_RW.nonzero(as_tuple=True)
+    return logits_NV[(row_N // group) * select_RW.shape[1] + column_N]
