@@ -15,7 +15,8 @@ def make_accelerator(log_with: tuple[str, ...] = (), logging_dir: str | None = N
     """The accelerate engine, refused if it is not the one that was asked for.
 
     Raises:
-        ConfigError: FSDP or DeepSpeed was asked for through accelerate: rollouts need whole weights on each process.
+        ConfigError: FSDP or DeepSpeed was asked for through accelerate (rollouts need whole weights on each process),
+            or several processes were asked for and one was started.
     """
     accelerator = Accelerator(mixed_precision="no", log_with=list(log_with) or None, project_dir=logging_dir)
     for variable, engine in (("ACCELERATE_USE_FSDP", "FSDP"), ("ACCELERATE_USE_DEEPSPEED", "DeepSpeed")):
@@ -24,6 +25,11 @@ def make_accelerator(log_with: tuple[str, ...] = (), logging_dir: str | None = N
                 f"accelerate was configured for {engine}, but training runs data-parallel with whole weights on every "
                 "process; choose multi-GPU (DDP) in `accelerate config`, with LoRA where the model is large"
             )
+    if accelerator.num_processes == 1 and "MASTER_ADDR" in os.environ and "WORLD_SIZE" not in os.environ:
+        raise ConfigError(
+            "`accelerate launch` was asked for several processes but started one (it does so with --cpu and no MPI); "
+            "on CPUs use: ACCELERATE_USE_CPU=true accelerate launch --multi_gpu --num_processes N ..."
+        )
     allowed = {DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU}
     if accelerator.distributed_type not in allowed:
         raise ConfigError(f"accelerate chose {accelerator.distributed_type.value}; allowed: one process or DDP")

@@ -207,7 +207,7 @@ def inner_update(
         # No group tells right from wrong, so there is nothing to learn from: no step, no weight decay, no NaN.
         return batch, {"skipped": 1.0}
     # Every process runs as many micro-batches as the one with the most, or a collective would wait for ever.
-    plan = pad_plan(plan, int(forwards), batch.trajectory, run.policy)
+    plan = pad_plan(plan, int(forwards), batch.trajectory)
     scoring_policy.train(True)
     tally = Tally()
     first_BL = torch.zeros_like(batch.advantages_BL)
