@@ -123,6 +123,55 @@ def truncation_support(logprobs_NV: Tensor, *, top_p: float = 1.0, top_k: int = 
     return ids_NK.masked_fill(~keep_NK, -1)[:, :width]
 
 
+def picked_logprobs(
+    logits_NV: Tensor,
+    token_N: Tensor,
+    *,
+    temperature: float,
+    forbidden_ids: Sequence[int] = (),
+    support_ids_NK: Tensor | None = None,
+    top_p: float = 1.0,
+    top_k: int = 0,
+) -> Tensor:
+    """Log-probability of one token a row, and the entropy of the row: `token_logprobs` without its [N, V] result.
+
+    Args:
+        logits_NV: [N, V].
+        token_N: int64 [N], ids inside the support.
+        temperature: as in `token_logprobs`.
+        forbidden_ids: as in `token_logprobs`.
+        support_ids_NK: as in `token_logprobs`.
+        top_p: truncate by the logits themselves where no support is given; the token is always kept.
+        top_k: likewise.
+
+    Returns:
+        [N, 2] in float32 (float64 for float64 logits), nats: the log-probability, differentiable, and the entropy,
+        detached.
+
+    >>> picked_logprobs(torch.tensor([[0.0, 1.0, 2.0]]), torch.tensor([2]), temperature=1.0, forbidden_ids=(1,))
+    tensor([[-0.1269, 0.3653]])
+    """
+    scaled_NV = sampling_logits(logits_NV, temperature=temperature, forbidden_ids=forbidden_ids)
+    token_N1 = token_N[:, None]
+    if support_ids_NK is None and (top_p < 1.0 or top_k > 0):
+        support_ids_NK = truncation_support(torch.log_softmax(scaled_NV.detach(), dim=-1), top_p=top_p, top_k=top_k)
+        kept_N1 = (support_ids_NK == token_N1).any(-1, keepdim=True)
+        support_ids_NK = torch.cat((support_ids_NK, token_N1.masked_fill(kept_N1, -1)), dim=1)
+    picked_N = scaled_NV.gather(-1, token_N1)[:, 0]
+    if support_ids_NK is not None:
+        inside_NK = scaled_NV.gather(-1, support_ids_NK.clamp(min=0))
+        scaled_NV = inside_NK.masked_fill(support_ids_NK < 0, float("-inf"))
+    normaliser_N = torch.logsumexp(scaled_NV, dim=-1)
+    return torch.stack((picked_N - normaliser_N, _entropy(scaled_NV.detach(), normaliser_N.detach())), dim=-1)
+
+
+def _entropy(scaled_NV: Tensor, normaliser_N: Tensor) -> Tensor:
+    """`log Z - E[logit]`; logits of -inf have probability 0 and count for nothing."""
+    probs_NV = (scaled_NV - normaliser_N[:, None]).exp_()
+    probs_NV *= scaled_NV.clamp(min=torch.finfo(scaled_NV.dtype).min)
+    return normaliser_N - probs_NV.sum(-1)
+
+
 def _support_mask(support_ids_NK: Tensor, vocabulary: int) -> Tensor:
     """Bool [N, V], true on the ids listed; the padding -1 lands in an extra column that is dropped."""
     mask = torch.zeros(support_ids_NK.shape[0], vocabulary + 1, dtype=torch.bool, device=support_ids_NK.device)
