@@ -1,52 +1,28 @@
-"""The file map that README.md prints is the tree."""
+"""The file map that README.md prints is the tree; `make format` brings it up to date."""
 
 from __future__ import annotations
 
-import re
-import subprocess
+import importlib.util
 from pathlib import Path
+from types import ModuleType
 
-ROOT = Path(__file__).resolve().parents[2]
-UNMAPPED = {"__init__.py", "__main__.py", "py.typed", "LICENSE", "README.md", ".gitignore"}
-
-
-def printed_map() -> set[str]:
-    """Paths of the block after `## File map`; two spaces of indentation are one folder."""
-    section = (ROOT / "README.md").read_text().split("## File map", 1)[1]
-    block = re.search(r"```text\n(.*?)```", section, re.S)
-    assert block, "README.md has no ```text block below '## File map'"
-    parents: list[str] = []
-    found = set()
-    for line in block[1].splitlines():
-        indent, name = re.match(r"( *)(\S+)", line).groups()  # type: ignore[union-attr]
-        parents = [*parents[: len(indent) // 2], name.rstrip("/")]
-        found.add("/".join(parents))
-    return found
+TOOL = Path(__file__).resolve().parents[2] / "tools/file_map.py"
 
 
-def tracked_files() -> list[str]:
-    listing = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
-    return [name for name in listing.stdout.splitlines() if (ROOT / name).exists()]
-
-
-def expected_map() -> set[str]:
-    """Every source file, and everything else down to the second level."""
-    expected = set()
-    for file in tracked_files():
-        parts = file.split("/")
-        if parts[-1] in UNMAPPED:
-            parts = parts[:-1]
-        if file.startswith("src/steprs/") and file.endswith(".py"):
-            shown = parts
-        elif file.startswith("src/"):
-            shown = parts[:4] if file.endswith(".yaml") else parts[:3]
-        else:
-            shown = parts[:2] if parts and parts[0] in {"tests", "docs"} else parts[:1]
-        expected |= {"/".join(shown[: depth + 1]) for depth in range(len(shown))}
-    return expected
+def load_tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("file_map", TOOL)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_the_printed_map_is_the_tree() -> None:
-    printed, expected = printed_map(), expected_map()
-    assert printed - expected == set(), "README.md maps what is not there"
-    assert expected - printed == set(), "README.md does not map these"
+    tool = load_tool()
+    printed, expected = tool.printed_map(), tool.expected_map()
+    assert printed.keys() - expected == set(), "README.md maps what is not there"
+    assert expected - printed.keys() == set(), "README.md does not map these"
+
+
+def test_every_line_says_what_the_file_is() -> None:
+    assert [path for path, text in load_tool().printed_map().items() if not text and path not in {"src", "tests"}] == []

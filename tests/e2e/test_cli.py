@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,7 @@ import steprs.build
 from steprs.cli import main
 from steprs.cli.app import app
 
+ROOT = Path(__file__).resolve().parents[2]
 TINY_RUN = [
     "train/countdown", "train.updates=2", "train.prompts_per_update=2", "train.group_size=4", "train.eval_every=0",
     "eval.problems=4", "eval.samples=2", "eval.k=[1,2]", "risk.calibration.prompts=4", "risk.calibration.samples=2",
@@ -26,6 +30,22 @@ def steprs_process(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "steprs", *words]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, env=environment)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A folder with a small finished run in `run`, and the process that made it."""
+
+    folder: Path
+    process: subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    folder = tmp_path_factory.mktemp("cli")
+    process = steprs_process("train", *TINY_RUN, "-o", "run", cwd=folder)
+    assert process.returncode == 0, process.stderr
+    return Trained(folder=folder, process=process)
 
 
 class TestHelp:
@@ -107,18 +127,29 @@ class TestTrainAndEval:
         assert "2 prompts x 4 rollouts" in done.stdout
         assert list(tmp_path.iterdir()) == []
 
-    def test_a_run_can_be_evaluated_and_not_overwritten(self, tmp_path: Path) -> None:
-        trained = steprs_process("train", *TINY_RUN, "-o", "run", cwd=tmp_path)
-        assert trained.returncode == 0, trained.stderr
-        assert "steprs eval run" in trained.stdout
-        again = steprs_process("train", *TINY_RUN, "-o", "run", cwd=tmp_path)
+    def test_a_run_names_what_comes_next(self, trained: Trained) -> None:
+        assert "steprs eval run" in trained.process.stdout
+        assert (trained.folder / "run/result.json").exists()
+
+    def test_a_run_is_not_overwritten(self, trained: Trained) -> None:
+        again = steprs_process("train", *TINY_RUN, "-o", "run", cwd=trained.folder)
         assert again.returncode == 2
         assert "--resume" in again.stderr
-        table = steprs_process("eval", "run", "--format", "markdown", cwd=tmp_path)
+
+    def test_a_run_is_evaluated_and_compared(self, trained: Trained) -> None:
+        table = steprs_process("eval", "run", "--format", "markdown", "--compare", "run", cwd=trained.folder)
         assert table.returncode == 0, table.stderr
         assert "pass@1" in table.stdout
         assert "|" in table.stdout
-        assert (tmp_path / "run/eval.json").exists()
+        assert (trained.folder / "run/eval.json").exists()
+
+    def test_every_logged_key_is_explained(self, trained: Trained) -> None:
+        page = (ROOT / "docs/metrics.md").read_text()
+        explained = {key for row in re.findall(r"^\| (`.*?) \|", page, re.M) for key in re.findall(r"`([^`]+)`", row)}
+        records = [json.loads(line) for line in (trained.folder / "run/metrics.jsonl").read_text().splitlines()]
+        logged = {key for record in records for key in record}
+        assert logged - explained == set(), "docs/metrics.md does not explain these"
+        assert explained - logged <= {"kl/mean"}, "docs/metrics.md explains what no run logs"
 
     def test_control_c_says_how_to_go_on(self, tmp_path: Path) -> None:
         command = [sys.executable, "-m", "steprs", "train", *TINY_RUN, "train.updates=500", "-o", "run"]
