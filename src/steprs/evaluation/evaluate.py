@@ -1,0 +1,152 @@
+"""Draw n samples a problem with a policy, let the task judge them, keep everything a statistic may need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Literal
+
+from torch import Tensor
+
+from ..errors import ArgumentError
+from ..policies.base import Policy
+from ..rollout.collect import Sampler, collect, decode_completions, encode_prompts
+from ..tasks.base import AbstractTask
+from ..tasks.scoring import score_rollouts
+from ..types import Decoding, Problem, Rewards, Trajectory
+from .records import Example, ProblemSamples
+from .result import EvalResult, decode_differences
+
+EXAMPLES = 8
+
+
+def evaluate(
+    policy: Policy,
+    task: AbstractTask,
+    sampler: Sampler,
+    problems: Sequence[Problem],
+    *,
+    samples: int,
+    k: Sequence[int],
+    seed: int,
+    purpose: str = "eval",
+    max_rows: int = 1024,
+    max_prompt_tokens: int = 1024,
+    overlong: Literal["error", "drop"] = "error",
+    policy_name: str = "policy",
+    split: str = "test",
+    run_decoding: Mapping[str, Any] | Decoding | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> EvalResult:
+    """Evaluate a policy on problems.
+
+    The random numbers of a sample depend on (seed, purpose, problem index, sample index) alone, so the result does
+    not depend on `max_rows` beyond float ties, and two policies see the same random numbers.
+
+    Args:
+        policy: what decodes.
+        task: its verifier judges.
+        sampler: how to decode.
+        problems: what to solve.
+        samples: n, samples a problem.
+        k: numbers of tries for pass@k and its kin, each at most n.
+        seed: of the sampling.
+        purpose: a name that keeps these random numbers apart from training's.
+        max_rows: completions decoded at once.
+        max_prompt_tokens: prompts above this are an error, or dropped and named in the result.
+        overlong: which of the two.
+        policy_name: written into the result.
+        split: written into the result.
+        run_decoding: decode settings of the training run; differences are said in the result.
+        progress: called with the number of problems finished since the last call.
+
+    Raises:
+        ArgumentError: no problems, or a k above n.
+
+    Returns:
+        The record; statistics come from its `summary()`.
+    """
+    if not problems or max(k, default=0) > samples or min(k, default=0) < 1:
+        raise ArgumentError(
+            f"evaluation needs problems and 1 <= k <= samples; got "
+            f"{len(problems)} problems, k={list(k)}, samples={samples}"
+        )
+    _, _, kept, _ = encode_prompts(policy, problems, max_prompt_tokens=max_prompt_tokens, overlong=overlong)
+    records: list[ProblemSamples] = []
+    examples: list[Example] = []
+    chunk = max(1, max_rows // samples)
+    for start in range(0, len(kept), chunk):
+        part = kept[start : start + chunk]
+        trajectory = collect(
+            policy,
+            sampler,
+            part,
+            group_size=samples,
+            seed=seed,
+            purpose=purpose,
+            update=0,
+            prompt_index_P=list(range(start, start + len(part))),
+            max_prompt_tokens=max_prompt_tokens,
+            max_rows=max_rows,
+        )
+        texts = decode_completions(policy, trajectory)
+        scored = score_rollouts(task, part, texts, samples)
+        records += _records(part, texts, scored, trajectory, policy.eos_token_id if task.ends_with_eos else None)
+        if len(examples) < EXAMPLES:
+            examples += _examples(part[: EXAMPLES - len(examples)], texts, scored, samples)
+        if progress is not None:
+            progress(len(part))
+    decoding = asdict(sampler.decoding)
+    trained = asdict(run_decoding) if isinstance(run_decoding, Decoding) else run_decoding
+    kept_ids = {problem.id for problem in kept}
+    return EvalResult(
+        policy=policy_name,
+        task=task.name,
+        split=split,
+        seed=seed,
+        samples=samples,
+        k=tuple(k),
+        decoding=decoding,
+        decode_differences=() if trained is None else decode_differences(trained, decoding),
+        binary=task.binary,
+        dropped=tuple(problem.id for problem in problems if problem.id not in kept_ids),
+        problems=tuple(records),
+        examples=tuple(examples),
+    )
+
+
+def _records(
+    problems: Sequence[Problem], texts: Sequence[str], scored: Rewards, trajectory: Trajectory, end_token: int | None
+) -> list[ProblemSamples]:
+    n = trajectory.group_size
+    tokens = trajectory.completion_mask_BL.sum(-1).tolist()
+    ended = None if end_token is None else _reached(trajectory, end_token).tolist()
+    records = []
+    for index, problem in enumerate(problems):
+        rows = slice(index * n, (index + 1) * n)
+        verdicts = scored.verdicts[rows]
+        numbers: dict[str, int] = {}
+        records.append(
+            ProblemSamples(
+                id=problem.id,
+                statuses=tuple(verdict.status for verdict in verdicts),
+                answer_keys=tuple(verdict.answer_key for verdict in verdicts),
+                solution_keys=tuple(verdict.solution_key for verdict in verdicts),
+                texts=tuple(numbers.setdefault(text, len(numbers)) for text in texts[rows]),
+                tokens=tuple(int(count) for count in tokens[rows]),
+                ended=None if ended is None else tuple(ended[rows]),
+            )
+        )
+    return records
+
+
+def _reached(trajectory: Trajectory, end_token: int) -> Tensor:
+    """Bool [B]: the completion holds an end token; the mask runs up to and including the first."""
+    return ((trajectory.completion_ids_BL == end_token) & trajectory.completion_mask_BL).any(-1)
+
+
+def _examples(problems: Sequence[Problem], texts: Sequence[str], scored: Rewards, n: int) -> list[Example]:
+    return [
+        Example(problem=p.id, prompt=p.prompt, completion=texts[i * n], status=scored.verdicts[i * n].status)
+        for i, p in enumerate(problems)
+    ]
