@@ -117,7 +117,11 @@ def solutions(clues: str) -> tuple[str, ...]:
     with_cell, common = _grids_with(), (1 << len(solution_grids())) - 1
     for cell, clue in enumerate(clues):
         common &= with_cell[cell, clue] if clue != "." else -1
-    return tuple(grid for number, grid in enumerate(solution_grids()) if common >> number & 1)
+    found = []
+    while common:
+        found.append(solution_grids()[common.bit_length() - 1])
+        common ^= 1 << (common.bit_length() - 1)
+    return tuple(found)
 
 
 def canonical_clues(clues: str) -> str:

@@ -1,0 +1,36 @@
+"""The `answer_tag` convention: the last complete `<answer>...</answer>`, compared as text."""
+
+from __future__ import annotations
+
+from ...types import Status
+
+# Answers are short; what is longer is compared no further.
+MAX_ANSWER_CHARACTERS = 10_000
+
+
+def check_answer_tag(gold: str, completion: str) -> Status:
+    """Compare the tag's content with the gold text, case as written, runs of white space as one space.
+
+    >>> check_answer_tag("42", "<answer>41</answer> no, <answer> 42 </answer>")
+    'right'
+    >>> check_answer_tag("42", "<answer>42")
+    'unparsed'
+    """
+    content = tagged_answer(completion)
+    if not content:
+        return "unparsed"
+    return "right" if content == " ".join(gold.split()) else "wrong"
+
+
+def tagged_answer(text: str) -> str | None:
+    """The content of the last complete tag, white space collapsed; None without one.
+
+    >>> tagged_answer("<answer>1 <answer>2</answer>")
+    '2'
+    """
+    end = text.rfind("</answer>")
+    start = text.rfind("<answer>", 0, end) if end >= 0 else -1
+    if start < 0:
+        return None
+    content = text[start + len("<answer>") : end]
+    return " ".join(content.split()) if len(content) <= MAX_ANSWER_CHARACTERS else content

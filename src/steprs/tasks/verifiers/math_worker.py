@@ -1,0 +1,72 @@
+"""The process that runs math-verify on model text: one JSON object a line in, one out.
+
+Started as a script, never imported: it must not load torch, and nothing that it does can reach the parent but the lines it
+prints. It has no clock of its own; the parent kills it when an item takes too long.
+
+In:  {"id": 1, "gold": "\\\\frac{1}{2}", "answer": "0.5"}
+Out: {"id": 1, "same": true, "error": null}
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from typing import Any
+
+try:
+    import resource
+except ImportError:  # not on Windows: the parent's clock remains
+    resource = None  # type: ignore[assignment]
+
+
+def limit_memory(limit_bytes: int) -> None:
+    """Cap this process's address space, so that a tower of powers ends in MemoryError and not in a swapping machine."""
+    if resource is not None:
+        try:
+            resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
+        except (ValueError, OSError):
+            # Some systems refuse the limit; the time limit then is the only one.
+            logging.getLogger(__name__).debug("RLIMIT_AS not available")
+
+
+def load_comparer() -> Any:
+    """Import math-verify and return `same(gold, answer) -> bool`."""
+    from math_verify import parse, verify
+    from math_verify.parser import LatexExtractionConfig
+
+    extraction = [LatexExtractionConfig(boxed_match_priority=0)]
+
+    def read(latex: str) -> Any:
+        # Signal handlers would not stop it anyway: both time limits off.
+        boxed = f"\\boxed{{{latex}}}"
+        return parse(boxed, extraction_config=extraction, parsing_timeout=None, raise_on_error=True)
+
+    def same(gold: str, answer: str) -> bool:
+        return bool(verify(read(gold), read(answer), timeout_seconds=None, raise_on_error=True))
+
+    return same
+
+
+def main() -> None:
+    """Answer lines until the input ends."""
+    # Replies go to the real standard output; whatever a library prints goes to standard error.
+    replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    logging.disable(logging.CRITICAL)
+    same = load_comparer()
+    limit_memory(int(sys.argv[1]))
+    print(json.dumps({"ready": True}), file=replies, flush=True)
+    for line in sys.stdin:
+        item = json.loads(line)
+        reply: dict[str, Any] = {"id": item["id"], "same": False, "error": None}
+        try:
+            reply["same"] = same(item["gold"], item["answer"])
+        except (Exception, RecursionError, MemoryError) as error:
+            reply["error"] = type(error).__name__
+        print(json.dumps(reply), file=replies, flush=True)
+
+
+if __name__ == "__main__":
+    main()
