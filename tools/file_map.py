@@ -54,13 +54,20 @@ def expected_map() -> set[str]:
 
 
 def first_sentence(path: Path) -> str:
-    """How a module begins to explain itself, in lower case; nothing for other files."""
+    """How a module or configuration begins to explain itself, in lower case; nothing for other files."""
     file = path / "__init__.py" if path.is_dir() else path
-    if file.suffix != ".py" or not file.exists():
+    if file.suffix not in {".py", ".yaml"} or not file.exists():
         return ""
-    text = (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").split("\n\n")[0].replace("\n", " ")
+    source = file.read_text(encoding="utf-8")
+    documentation = source.removeprefix("# ").split("\n")[0] if file.suffix == ".yaml" else module_docstring(source)
+    text = documentation.split("\n\n")[0].replace("\n", " ")
     sentence = re.split(r"(?<=[.:;])\s", text)[0].rstrip(".:;")
     return sentence[:1].lower() + sentence[1:]
+
+
+def module_docstring(source: str) -> str:
+    """The docstring of a module, or nothing."""
+    return ast.get_docstring(ast.parse(source)) or ""
 
 
 def render() -> str:
