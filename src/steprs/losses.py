@@ -156,7 +156,7 @@ def _state_mean(mask_BL: Tensor, unmask_step_BL: Tensor) -> tuple[Tensor, float]
     """Weights over (row, state) pairs; a pair is one bin of a flat count."""
     if bool((mask_BL & (unmask_step_BL < 0)).any()):
         raise ArgumentError("a token inside the mask has unmask_step -1 (never revealed); clear it in the mask")
-    width = int(unmask_step_BL.max()) + 1 if mask_BL.any() else 1
+    width = int(unmask_step_BL.clamp(min=0).max()) + 1 if unmask_step_BL.numel() else 1
     row_B1 = torch.arange(mask_BL.shape[0], device=mask_BL.device)[:, None]
     bin_BL = row_B1 * width + unmask_step_BL.clamp(min=0)
     tokens_S = torch.bincount(bin_BL[mask_BL], minlength=mask_BL.shape[0] * width)

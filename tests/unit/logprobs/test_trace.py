@@ -15,15 +15,15 @@ from steprs.logprobs import check_scorable, plan_trace, score_batch, trajectory_
 from steprs.states import merge_steps
 
 KINDS = [("bidirectional", "whole"), ("block_causal", "whole"), ("block_causal", "aligned")]
-few = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+few = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @few
 @given(
     kind=st.sampled_from(KINDS),
     seed=st.integers(0, 10_000),
-    rows=st.integers(1, 4),
-    length=st.integers(1, 8),
+    rows=st.integers(1, 3),
+    length=st.integers(1, 6),
     block_size=st.integers(1, 4),
     budget=st.sampled_from([1, 16, 40, 10_000]),
     temperature=st.sampled_from([0.0, 0.7, 1.0]),
@@ -140,12 +140,16 @@ def test_drawn_states_keep_every_sum(kit, kind, count):
     states = sorted({int(s) for s, valid in zip(step, trajectory.completion_mask_BL[0], strict=True) if valid})
     assert len(states) >= 3
     token_value = torch.arange(1.0, 6.0) ** 2
-    seen: dict[tuple[int, ...], float] = {}
-    for key in range(400):
-        plan = plan_trace(trajectory, policy, states_per_rollout=count, keys_B=torch.tensor([key]))
-        packed = [batch.pack() for batch in plan]
-        drawn = tuple(sorted({int(step[p]) for part in packed for p in part.pos_N}))
-        seen[drawn] = sum(float((part.weight_N * token_value[part.pos_N]).sum()) for part in packed)
+    many = trajectory.rows(torch.zeros(300, dtype=torch.int64))
+    plan = plan_trace(many, policy, states_per_rollout=count, keys_B=torch.arange(300))
+    tokens: dict[int, list[tuple[int, float]]] = {row: [] for row in range(300)}
+    for packed in [batch.pack() for batch in plan]:
+        for row, place, weight in zip(packed.row_N, packed.pos_N, packed.weight_N, strict=True):
+            tokens[int(row)].append((int(place), float(weight)))
+    seen = {
+        tuple(sorted({int(step[place]) for place, _ in row})): sum(w * float(token_value[place]) for place, w in row)
+        for row in tokens.values()
+    }
     assert set(seen) == set(itertools.combinations(states, count))
     full = float((token_value * trajectory.completion_mask_BL[0]).sum())
     assert sum(seen.values()) / len(seen) == pytest.approx(full, rel=1e-6)
@@ -185,7 +189,7 @@ def test_entropies_are_those_of_the_distribution_and_carry_no_gradient(kit):
     for token in range(len(scores.row_N)):
         ids = trajectory.support_ids_BLK[scores.row_N[token], scores.pos_N[token]]
         probs = logits[token, ids[ids >= 0]].softmax(-1)
-        assert scores.entropies_N[token].item() == pytest.approx(float(-(probs * probs.log()).sum()), abs=1e-9)
+        assert scores.entropies_N[token].item() == pytest.approx(float(-(probs * probs.log()).sum().detach()), abs=1e-9)
 
 
 def test_support_without_the_sampled_token_is_refused(kit):
