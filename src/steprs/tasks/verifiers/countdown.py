@@ -29,6 +29,10 @@ _PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2}
 _ALIASES = {"×": "*", "÷": "/"}
 
 
+# The value (None after a division by zero) and the canonical text of what has been read.
+Operand = tuple[Fraction | None, str]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Expression:
     """A line that follows the grammar.
@@ -127,7 +131,7 @@ class _Reader:
     """Operator-precedence reading with explicit stacks (Dijkstra's shunting yard), one symbol at a time."""
 
     def __init__(self) -> None:
-        self.operands: list[tuple[Fraction | None, str]] = []
+        self.operands: list[Operand] = []
         self.operators: list[str] = []
         self.after_operand = False
 
@@ -164,9 +168,7 @@ class _Reader:
             self.operands.append(_combined(self.operators.pop(), left, right))
 
 
-def _combined(
-    op: str, left: tuple[Fraction | None, str], right: tuple[Fraction | None, str]
-) -> tuple[Fraction | None, str]:
+def _combined(op: str, left: Operand, right: Operand) -> Operand:
     first, second = (left[1], right[1]) if op in "-/" else sorted((left[1], right[1]))
     return _value(op, left[0], right[0]), f"({first} {op} {second})"
 

@@ -1,9 +1,10 @@
 """The process that runs math-verify on model text: one JSON object a line in, one out.
 
-Started as a script, never imported: it must not load torch, and nothing that it does can reach the parent but the lines it
-prints. It has no clock of its own; the parent kills it when an item takes too long.
+Started as a script, never imported: it must not load torch, and nothing that it does can reach the parent but the
+lines it prints. The parent watches the clock and kills it when an item takes too long; a limit on the CPU time of an
+item, set here, ends it too if the parent itself is gone.
 
-In:  {"id": 1, "gold": "\\\\frac{1}{2}", "answer": "0.5"}
+In:  {"id": 1, "gold": "2^3", "answer": "8"}
 Out: {"id": 1, "same": true, "error": null}
 """
 
@@ -11,7 +12,9 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
+import signal
 import sys
 from typing import Any
 
@@ -29,6 +32,14 @@ def limit_memory(limit_bytes: int) -> None:
         except (ValueError, OSError):
             # Some systems refuse the limit; the time limit then is the only one.
             logging.getLogger(__name__).debug("RLIMIT_AS not available")
+
+
+def limit_cpu(seconds: float) -> None:
+    """Let the system end this process once it has used `seconds` more of CPU time."""
+    if resource is not None:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        end = math.ceil(usage.ru_utime + usage.ru_stime + seconds) + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (end, resource.getrlimit(resource.RLIMIT_CPU)[1]))
 
 
 def load_comparer() -> Any:
@@ -55,12 +66,16 @@ def main() -> None:
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     logging.disable(logging.CRITICAL)
+    # Ctrl-C reaches every process of the terminal; when this one ends is the parent's business.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     same = load_comparer()
-    limit_memory(int(sys.argv[1]))
+    memory_limit_bytes, time_limit_s = int(sys.argv[1]), float(sys.argv[2])
+    limit_memory(memory_limit_bytes)
     print(json.dumps({"ready": True}), file=replies, flush=True)
     for line in sys.stdin:
         item = json.loads(line)
         reply: dict[str, Any] = {"id": item["id"], "same": False, "error": None}
+        limit_cpu(time_limit_s)
         try:
             reply["same"] = same(item["gold"], item["answer"])
         except (Exception, RecursionError, MemoryError) as error:

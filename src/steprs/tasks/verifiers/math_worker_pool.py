@@ -72,8 +72,8 @@ class MathWorkerPool:
         try:
             if worker is None or not worker.alive:
                 self._count("restarts", int(worker is not None))
-                worker = _Worker(self._memory_limit_bytes)
-            reply = worker.ask(gold, answer, self._time_limit_s)
+                worker = _Worker(self._memory_limit_bytes, self._time_limit_s)
+            reply = worker.ask(gold, answer)
         finally:
             self._slots.put(worker)
         self._count("items", 1)
@@ -102,9 +102,9 @@ class MathWorkerPool:
 class _Worker:
     """One process. Used by one thread at a time; a thread of its own reads its replies."""
 
-    def __init__(self, memory_limit_bytes: int) -> None:
+    def __init__(self, memory_limit_bytes: int, time_limit_s: float) -> None:
         # -P keeps this folder, which has a `numbers.py`, off the module path of the child.
-        command = [sys.executable, "-P", str(_SCRIPT), str(memory_limit_bytes)]
+        command = [sys.executable, "-P", str(_SCRIPT), str(memory_limit_bytes), str(time_limit_s)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
             command,
@@ -117,6 +117,7 @@ class _Worker:
         )
         self._replies: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._asked = 0
+        self._time_limit_s = time_limit_s
         threading.Thread(target=self._read, daemon=True, name="math-verify-replies").start()
         if not (self._next_reply(START_LIMIT_S) or {}).get("ready"):
             self.kill()
@@ -130,21 +131,22 @@ class _Worker:
         """The process has not ended."""
         return self._process.poll() is None
 
-    def ask(self, gold: str, answer: str, time_limit_s: float) -> dict[str, Any] | None:
+    def ask(self, gold: str, answer: str) -> dict[str, Any] | None:
         """The reply to one item; None when the process did not answer in time or died, and is now dead."""
         self._asked += 1
         item = json.dumps({"id": self._asked, "gold": gold, "answer": answer})
+        reply = None
         try:
             assert self._process.stdin is not None
             self._process.stdin.write(item + "\n")
             self._process.stdin.flush()
+            reply = self._next_reply(self._time_limit_s)
         except OSError:
-            self.kill()
-            return None
-        reply = self._next_reply(time_limit_s)
-        if reply is None or reply.get("id") != self._asked:
-            self.kill()
-            return None
+            reply = None
+        finally:
+            # Also when this thread is interrupted: the late reply must not become the next item's.
+            if reply is None:
+                self.kill()
         return reply
 
     def kill(self) -> None:
