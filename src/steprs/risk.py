@@ -402,8 +402,8 @@ def _float64(value: float | Tensor) -> Tensor:
 
 def _together(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     """Both at their broadcast shape, contiguous."""
-    shape = torch.broadcast_shapes(first.shape, second.shape)
-    return first.expand(shape).contiguous(), second.expand(shape).contiguous()
+    zero = torch.zeros_like(first) * torch.zeros_like(second)
+    return first.expand_as(zero).contiguous(), second.expand_as(zero).contiguous()
 
 
 def _promoted(*values: float | Tensor) -> torch.dtype:
