@@ -15,7 +15,7 @@ from steprs.configs import find_config, shipped_configs
 from steprs.errors import ConfigError
 
 SHIPPED = shipped_configs()
-TRAIN = [name for name in SHIPPED if name.startswith("train/")]
+TRAIN = ["demo", *(name for name in SHIPPED if name.startswith("train/"))]
 PRETRAIN = [name for name in SHIPPED if name.startswith("pretrain/")]
 # Small enough to make in a test where a run needs a policy that does not ship.
 SMALLEST = ["updates=1", "batch_size=2", "hidden_size=16", "intermediate_size=16", "layers=1", "heads=2"]
