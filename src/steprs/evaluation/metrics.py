@@ -51,8 +51,9 @@ def problem_metrics(problem: ProblemSamples, k: Sequence[int]) -> dict[str, floa
         values[f"distinct_wrong@{tries}"] = distinct_at_k(list(wrong.values()), tries, problem.n)
         values[f"distinct_right@{tries}"] = distinct_at_k(solutions, tries, problem.n)
     values[f"avg@{problem.n}"] = problem.correct / problem.n
-    values["answer_entropy"] = answer_entropy(counts)
-    values["effective_answers"] = effective_number(counts)
+    # One answer has no spread to measure: 0 would read as "always the same".
+    values["answer_entropy"] = answer_entropy(counts) if sum(counts) > 1 else NAN
+    values["effective_answers"] = effective_number(counts) if sum(counts) > 1 else NAN
     values["collision"] = collision_diversity(counts)
     values["collision_wrong"] = collision_diversity(list(wrong.values()))
     values["unparsed_rate"] = problem.statuses.count("unparsed") / problem.n

@@ -1,0 +1,244 @@
+"""The whole method in minutes: measure the base, train three arms from it on the same prompts, compare, report."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..config import RunConfig, load_config
+from ..configs import find_config
+from ..errors import DependencyError, RunFolderError
+from .jobs import Job, processes_at_once, run_jobs
+
+PROBLEMS = 256
+SAMPLES = 16
+TITLE = "StepRS-GRPO on the tiny policy"
+BASELINE = "centred GRPO"
+# Label -> folder and what it changes in the shared configuration.
+ARMS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    BASELINE: ("centred", ("risk.scale=0",)),
+    "StepRS decreasing": ("decreasing", ("risk.schedule.start=1", "risk.schedule.end=0")),
+    "StepRS increasing": ("increasing", ("risk.schedule.start=0", "risk.schedule.end=1")),
+}
+# Label -> folder and temperature (None: training's); one greedy completion says all there is.
+BASES: Mapping[str, tuple[str, float | None]] = {
+    "base": ("base", None),
+    "base, greedy": ("base-greedy", 0.0),
+    "base, T = 0.7": ("base-cool", 0.7),
+}
+# Sizes in the unit of the progress bar, one update.
+CALIBRATION_UNITS, EVALUATION_UNITS = 2, 4
+
+
+def run_demo(
+    output: str | Path,
+    *,
+    resume: bool = False,
+    updates: int | None = None,
+    problems: int = PROBLEMS,
+    samples: int = SAMPLES,
+    overrides: Sequence[str] = (),
+    at_once: int | None = None,
+) -> Path:
+    """Run the demo, or go on with one that was stopped, and show its report.
+
+    A folder that holds an unfinished demo with the same settings is continued: what is finished in it is kept. A
+    finished one is shown again with `resume`; without it, it is set aside as `<output>.previous` and made anew.
+
+    Args:
+        output: folder of everything.
+        resume: the folder must hold a demo, which is continued or shown.
+        updates: of each arm; by default what the shipped configuration says.
+        problems: held-out problems of the final table.
+        samples: completions for each of them.
+        overrides: dotted settings for all arms, e.g. `train.group_size=8`.
+        at_once: processes at a time; by default two, or one on a single core.
+
+    Returns:
+        The folder, with `report.md`, `figures/`, `tables/` and a run folder an arm.
+
+    Raises:
+        DependencyError: matplotlib is missing.
+        RunFolderError: the folder holds something else, or a demo with other settings; or an arm failed.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise DependencyError("the demo draws figures; install matplotlib with: pip install 'steprs[plots]'")
+    words = [*overrides, *([] if updates is None else [f"train.updates={updates}"])]
+    configs = arm_configs(words)
+    settings = {"problems": problems, "samples": samples, "overrides": words}
+    folder = Path(output)
+    if not _enter(folder, settings, resume=resume):
+        return _report(folder)
+    started = time.monotonic()
+    at_once = at_once or processes_at_once(2)
+    print(_plan(configs, problems, samples, at_once, folder), flush=True)
+    shared = configs["StepRS decreasing"]
+    run_jobs([_calibration(folder, shared)], folder, title="calibrating", at_once=1)
+    print(calibration_sentence(folder), flush=True)
+    jobs = [_bases(folder, shared, problems, samples)]
+    jobs += [_arm(folder, label, config, problems, samples) for label, config in configs.items()]
+    # The base and the first arm start together; with two processes nothing waits at the end.
+    run_jobs(jobs, folder, title="measuring and training", at_once=at_once)
+    _write_json(folder / "manifest.json", _manifest(folder))
+    _write_json(folder / "demo.json", {**settings, "finished": True})
+    _report(folder)
+    print(f"\n{(time.monotonic() - started) / 60:.1f} minutes; run folders: {_folders(folder)}")
+    return folder
+
+
+def arm_configs(overrides: Sequence[str] = ()) -> dict[str, RunConfig]:
+    """The configuration of each arm: the shipped one, the user's overrides, then what makes the arm."""
+    return {
+        label: load_config(find_config("demo"), [*overrides, f"name={name}", *changes], model=RunConfig)
+        for label, (name, changes) in ARMS.items()
+    }
+
+
+def calibration_sentence(folder: Path) -> str:
+    """What was measured and which scale follows from it."""
+    frozen = json.loads((folder / "calibration.json").read_text(encoding="utf-8"))
+    measured = frozen["capability"]
+    return (
+        f"calibration: the base solves {measured['pass_rate']:.3f} [{measured['low']:.3f}, {measured['high']:.3f}] of "
+        f"{len(measured['ids'])} training prompts x {measured['samples']} samples; "
+        f"the rule {frozen['rule']} gives the risk scale {frozen['scale']:.3f}"
+    )
+
+
+def _enter(folder: Path, settings: Mapping[str, Any], *, resume: bool) -> bool:
+    """Whether there is something left to run in the folder."""
+    stored = folder / "demo.json"
+    if not stored.is_file():
+        if resume or (folder.is_dir() and any(folder.iterdir())):
+            what = "holds no demo to resume" if resume else "holds other files"
+            raise RunFolderError(f"{folder} {what}; give a new or empty folder with -o")
+        _write_json(stored, {**settings, "finished": False})
+        return True
+    earlier = json.loads(stored.read_text(encoding="utf-8"))
+    if earlier["finished"]:
+        if resume:
+            return False
+        previous = folder.with_name(folder.name + ".previous")
+        _remove_demo(previous)
+        os.replace(folder, previous)
+        print(f"the finished demo in {folder} was moved to {previous}")
+        _write_json(stored, {**settings, "finished": False})
+        return True
+    changed = [
+        f"{name}: {earlier.get(name)} in the folder, {value} now"
+        for name, value in settings.items()
+        if earlier.get(name) != value
+    ]
+    if changed:
+        raise RunFolderError(
+            f"{folder} holds an unfinished demo with other settings ({'; '.join(changed)}); "
+            "go on without the changes, or choose another -o folder"
+        )
+    print(f"going on with the unfinished demo in {folder}")
+    return True
+
+
+def _remove_demo(folder: Path) -> None:
+    if not folder.exists():
+        return
+    if not (folder / "demo.json").is_file():
+        raise RunFolderError(f"{folder} is in the way and is no demo; move it, or choose another -o folder")
+    shutil.rmtree(folder)
+
+
+def _calibration(folder: Path, config: RunConfig) -> Job:
+    file = folder / "calibration.json"
+    return Job(
+        name="calibration",
+        spec={"job": "calibrate", "config": config.model_dump(mode="json"), "output": str(folder)},
+        units=CALIBRATION_UNITS,
+        done=lambda: CALIBRATION_UNITS * file.is_file(),
+    )
+
+
+def _bases(folder: Path, config: RunConfig, problems: int, samples: int) -> Job:
+    ways = [_way(folder / name, label, heat, 1 if heat == 0 else samples) for label, (name, heat) in BASES.items()]
+    files = [Path(way["folder"]) / "eval.json" for way in ways]
+    return Job(
+        name="base",
+        spec={"job": "measure", "config": config.model_dump(mode="json"), "problems": problems, "ways": ways},
+        units=EVALUATION_UNITS * len(ways),
+        done=lambda: EVALUATION_UNITS * sum(file.is_file() for file in files),
+    )
+
+
+def _arm(folder: Path, label: str, config: RunConfig, problems: int, samples: int) -> Job:
+    place = folder / ARMS[label][0]
+
+    def done() -> int:
+        if (place / "eval.json").is_file():
+            return config.train.updates + EVALUATION_UNITS
+        log = place / "metrics.jsonl"
+        return min(config.train.updates, log.read_bytes().count(b"\n") if log.is_file() else 0)
+
+    calibrated = config.risk.scale == "calibrated"
+    return Job(
+        name=ARMS[label][0],
+        spec={
+            "job": "arm",
+            "config": config.model_dump(mode="json"),
+            "folder": str(place),
+            "calibration": str(folder / "calibration.json") if calibrated else None,
+            "problems": problems,
+            "ways": [_way(place, label, None, samples)],
+        },
+        units=config.train.updates + EVALUATION_UNITS,
+        done=done,
+    )
+
+
+def _way(folder: Path, label: str, temperature: float | None, samples: int) -> dict[str, Any]:
+    k = [k for k in (1, 4, 16, 64) if k <= samples]
+    return {"folder": str(folder), "label": label, "temperature": temperature, "samples": samples, "k": k}
+
+
+def _plan(configs: Mapping[str, RunConfig], problems: int, samples: int, at_once: int, folder: Path) -> str:
+    train = configs[BASELINE].train
+    return (
+        f"{TITLE}: {len(configs)} arms x {train.updates} updates of {train.prompts_per_update} prompts x "
+        f"{train.group_size} rollouts, then {problems} held-out problems x {samples} samples each; "
+        f"{at_once} process{'es' if at_once > 1 else ''} at a time, into {folder}/\n"
+        "Ctrl-C stops it; the same command goes on from there."
+    )
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    notes = [
+        calibration_sentence(folder),
+        "All arms start from the same policy and see the same training prompts. Schedules' ends are multiples of the "
+        "risk scale; direction and calibration rule are this project's choices, not claims about the published method.",
+    ]
+    arms = [{"label": label, "folders": [name]} for label, (name, _) in {**BASES, **ARMS}.items()]
+    return {"title": TITLE, "baseline": BASELINE, "notes": notes, "arms": arms}
+
+
+def _report(folder: Path) -> Path:
+    """Write and show the report in a process without torch; it reads the folder alone."""
+    done = subprocess.run([sys.executable, "-m", "steprs.report", str(folder)], check=False)
+    if done.returncode:
+        raise RunFolderError(f"the report of {folder} failed; repeat it with: python -m steprs.report {folder}")
+    return folder
+
+
+def _folders(folder: Path) -> str:
+    return ", ".join(str(folder / name) for name, _ in ARMS.values())
+
+
+def _write_json(file: Path, content: Mapping[str, Any]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(file.name + ".part")
+    part.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    os.replace(part, file)
