@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import steprs.build
 from steprs.cli import main
 from steprs.cli.app import app
+from steprs.tasks.countdown import CountdownTask
+from steprs.types import Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY_RUN = [
@@ -76,7 +77,6 @@ class TestMistakes:
             (["train", "train/countdown", "task.name=countdwn", "--dry-run"], "Did you mean 'countdown'"),
             (["train", "train/countdown", "policy.path=tinny", "--dry-run"], "tiny"),
             (["tasks", "sample", "countdwn"], "Did you mean 'countdown'"),
-            (["tasks", "sample", "countdown", "--split", "tset"], "tset"),
             (["eval", "no-such-policy"], "no-such-policy"),
         ],
     )
@@ -109,14 +109,32 @@ class TestTasks:
         result = CliRunner().invoke(app, ["tasks", "sample", "countdown", "-n", "2"])
         assert result.exit_code == 0
         assert result.output.count("countdown/") == 2
+        assert result.output.count("right") == 2, "the verifier's word on the gold completion"
+
+    def test_an_unknown_split_is_a_usage_error(self) -> None:
+        assert CliRunner().invoke(app, ["tasks", "sample", "countdown", "--split", "tset"]).exit_code == 2
+
+    def test_an_option_that_the_task_does_not_take_is_named(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit) as stop:
+            main(["tasks", "sample", "countdown", "nmbers=3"])
+        assert stop.value.code == 2
+        assert "nmbers" in capsys.readouterr().err
 
     def test_validate_passes_for_a_sound_task(self) -> None:
         result = CliRunner().invoke(app, ["tasks", "validate", "countdown", "-n", "5"])
         assert result.exit_code == 0, result.output
+        assert "15 of 15" in result.output
+
+    def test_validate_fails_for_a_task_that_takes_anything(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        gullible = lambda self, problem, completion: Verdict(reward=1.0, status="right")  # noqa: E731
+        monkeypatch.setattr(CountdownTask, "score", gullible)
+        result = CliRunner().invoke(app, ["tasks", "validate", "countdown", "-n", "1"])
+        assert result.exit_code == 1
+        assert "expected not right" in result.output
 
     def test_options_reach_the_task(self) -> None:
         result = CliRunner().invoke(app, ["tasks", "sample", "countdown", "numbers=3", "-n", "1"])
-        prompt = next(line for line in result.output.splitlines() if "prompt" in line)
+        prompt = next(line for line in result.output.splitlines() if line.startswith("prompt"))
         assert len(prompt.split()) == 5, "the word prompt, three numbers and a target"
 
 
@@ -169,7 +187,7 @@ class TestTrainAndEval:
         (tmp_path / "run/config.json").write_text('{"name": "stored", "seed": 7}')
         calls = []
         monkeypatch.setattr(
-            steprs.build, "train", lambda run, *, resume, output: calls.append((run.seed, resume, output)) or output
+            "steprs.build.train", lambda run, *, resume, output: calls.append((run.seed, resume, output)) or output
         )
         main_exit_zero(["train", str(tmp_path / "run"), "--resume"])
         assert calls == [(7, True, tmp_path / "run")]

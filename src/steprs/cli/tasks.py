@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import typer
@@ -14,39 +15,59 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Look at tasks.", no_args_is_help=True, rich_markup_mode=None)
 
 
+class Split(StrEnum):
+    """Disjoint problems."""
+
+    train = "train"
+    dev = "dev"
+    test = "test"
+
+
 @app.command("list")
 def list_tasks() -> None:
-    """Every task with its splits and lengths."""
-    from ..tasks.listing import list_text
+    """Show every task with its splits and lengths."""
+    from ..tasks.listing import list_tasks as records
 
-    typer.echo(list_text())
+    for record in records():
+        sizes = ", ".join(f"{record[split]:,} {split}" for split in Split if split in record)
+        typer.echo(record["name"])
+        typer.echo(f"  {record['about']}")
+        typer.echo(f"  {sizes or 'problems are generated'}; completions of up to {record['completion_length']} words")
 
 
 @app.command("sample")
 def sample(
     name: str = typer.Argument(..., help="A task, e.g. countdown or reasoning_gym:<name>."),
     options: list[str] = typer.Argument(None, metavar="[KEY=VALUE]...", help="The task's own options."),
-    split: str = typer.Option("train", help="train, dev or test."),
+    split: Split = typer.Option(Split.train, help="Which problems."),
     count: int = typer.Option(3, "-n", min=1, help="How many problems."),
 ) -> None:
-    """Problems of a task with their gold completions."""
-    from ..tasks.listing import sample_text
+    """Show problems with their gold completions and what the verifier says of these."""
+    from ..tasks.listing import sample_task
 
-    typer.echo(sample_text(_build(name, options), split=split, count=count))
+    for record in sample_task(_build(name, options), split.value, count):
+        typer.echo("\n".join(f"{key:<16} {value}" for key, value in record.items() if value is not None) + "\n")
 
 
 @app.command("validate")
 def validate(
     name: str = typer.Argument(..., help="A task, e.g. countdown or reasoning_gym:<name>."),
     options: list[str] = typer.Argument(None, metavar="[KEY=VALUE]...", help="The task's own options."),
-    count: int = typer.Option(100, "-n", min=1, help="Problems of each split."),
+    count: int = typer.Option(200, "-n", min=1, help="Problems of each split."),
 ) -> None:
     """Show that the verifier takes gold answers and refuses corrupted ones; exit code 1 if it does not."""
-    from ..tasks.listing import validate_text
+    from ..tasks.listing import validate_task
 
-    text, passed = validate_text(_build(name, options), count=count)
-    typer.echo(text)
-    if not passed:
+    report = validate_task(_build(name, options), count)
+    typer.echo(f"{report['task']}: {report['problems']} problems of three splits")
+    typer.echo(f"  gold completions taken         {report['gold_right']} of {report['problems']}")
+    typer.echo(f"  corrupted completions refused  {report['corrupted_refused']} of {report['corrupted']}")
+    for failure in report["failures"]:
+        typer.echo(
+            f"  ! {failure['id']} ({failure['split']}): {failure['kind']} completion {failure['text']!r} "
+            f"is {failure['got']}, expected {failure['expected']}"
+        )
+    if not report["passed"]:
         raise typer.Exit(1)
 
 
