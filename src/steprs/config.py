@@ -200,18 +200,20 @@ class PretrainConfig(Section):
     output: str | None = None
     task: TaskConfig = TaskConfig()
     attention: Literal["block_causal", "bidirectional"] = "block_causal"
-    block_size: int = Field(4, ge=1)
+    block_size: int | None = Field(None, ge=1, description="null: a written step, or the completion if bidirectional")
     hidden_size: int = Field(128, ge=8)
-    intermediate_size: int = Field(256, ge=8)
-    layers: int = Field(4, ge=1)
-    heads: int = Field(4, ge=1)
+    intermediate_size: int = Field(160, ge=8)
+    layers: int = Field(3, ge=1)
+    heads: int = Field(2, ge=1)
     kv_heads: int | None = Field(None, ge=1)
     batch_size: int = Field(64, ge=1)
+    copies: int = Field(2, ge=1, description="noisy copies of every block of a solution")
     updates: int = Field(4000, ge=1)
     max_minutes: float = Field(10.0, gt=0.0)
     learning_rate: float = Field(3e-3, gt=0.0)
     muon_learning_rate: float = Field(0.02, gt=0.0)
     weight_decay: float = Field(0.0, ge=0.0)
+    warmup_updates: int = Field(50, ge=0)
 
     @field_validator("kv_heads")
     @classmethod

@@ -81,7 +81,7 @@ def load_policy(
     implementation = _implementation(attention, place)
     policy = _build(folder, config, manifest, implementation, trust_remote_code)
     if gradient_checkpointing:
-        policy.model.gradient_checkpointing_enable({"use_reentrant": False})
+        policy.model.activation_checkpointing_enable({"use_reentrant": False})
     if lora is not None:
         policy = policy.with_module(PolicyModule(_adapt(policy.model, lora)))
     policy.module.to(place).eval()

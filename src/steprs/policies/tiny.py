@@ -45,7 +45,11 @@ def create_tiny(
         seed: of the weights. The global generator is left as it was.
         attention: who sees whom.
         block_size: positions decoded together.
-        hidden_size, intermediate_size, layers, heads, kv_heads: as in `LlamaConfig`.
+        hidden_size: width of the residual stream.
+        intermediate_size: width inside the gated MLP.
+        layers: how many.
+        heads: attention heads; together they are `hidden_size` wide.
+        kv_heads: key and value heads; None is as many as `heads`.
         max_positions: an upper bound for prompt + completion.
         decoding_defaults: written to the manifest; `length` and `steps` are what samplers ask for.
         implementation: attention backend, "eager" or "sdpa" (see `attention.to_backend`).

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import Tensor
 
@@ -80,7 +82,7 @@ def _check_blocks(
     _require(_gap(changed[:, first:], logps_BTV[:, first:]) > 0, "a block sees all of itself")
     cache = policy.new_cache()
     edges = [0, *(block_BT[0].diff().nonzero().flatten() + 1).tolist(), ids_BT.shape[1]]
-    parts = [policy.logits(ids_BT[:, a:b], cache=cache) for a, b in zip(edges, edges[1:], strict=False)]
+    parts = [policy.logits(ids_BT[:, a:b], cache=cache) for a, b in itertools.pairwise(edges)]
     gap = _gap(torch.cat(parts, dim=1).log_softmax(-1), logps_BTV)
     _require(gap <= tolerance, f"the prefix cache equals no cache (gap {gap:.2e})")
 

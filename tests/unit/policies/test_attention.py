@@ -8,6 +8,7 @@ import torch
 from steprs.errors import ArgumentError, PolicyError
 from steprs.policies.attention import block_causal_mask, cached_mask, full_mask, packed_mask, to_backend
 
+
 def test_block_causal_mask_is_its_definition():
     generator = torch.Generator().manual_seed(1)
     block = torch.randint(0, 3, (2, 6), generator=generator)

@@ -124,9 +124,7 @@ def test_explicit_mask_is_used_as_given(make_policy, inputs):
     ids, valid = inputs
     layout = policy.block_layout(valid[:, :5], 8)
     own = policy.logits(ids, attention_mask=valid)
-    given = policy.logits(
-        ids, attention_mask=block_causal_mask(layout, valid), position_ids=count_before(valid)
-    )
+    given = policy.logits(ids, attention_mask=block_causal_mask(layout, valid), position_ids=count_before(valid))
     assert torch.equal(own, given)
 
 
@@ -161,7 +159,7 @@ def test_gradient_checkpointing_changes_no_gradient(make_policy, inputs):
     for checkpointing in (False, True):
         policy = make_policy().train(True)
         if checkpointing:
-            policy.model.gradient_checkpointing_enable({"use_reentrant": False})
+            policy.model.activation_checkpointing_enable({"use_reentrant": False})
         policy.logits(ids).square().mean().backward()
         gradients.append([weight.grad for weight in policy.parameters()])
     assert all(map(torch.equal, *gradients))

@@ -1,0 +1,300 @@
+"""A tiny policy made from nothing: masked-diffusion cross-entropy on a task's written solutions.
+
+Every block of a solution is seen through noise: a uniform number of its positions is masked, and the masked tokens
+are predicted. Block-causal copies share a row with the clean sequence they are conditioned on, so that one row
+teaches every block; a bidirectional policy has one block, the completion.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import ConfigError, NonFiniteError, TaskError
+from ..policies.attention import full_mask, packed_mask
+from ..policies.base import Policy, count_before
+from ..policies.tiny import create_tiny, initialise_numbers
+from ..progress import track
+from ..tasks import AbstractTask
+from ..types import Problem
+from .muon import Float32Muon
+
+LOG = "pretrain_log.jsonl"
+RECIPE = "pretrain.yaml"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PretrainSettings:
+    """Architecture and optimisation: everything besides the task that decides the weights.
+
+    Attributes:
+        seed: of weights, problems, solutions and noise.
+        attention, hidden_size, intermediate_size, layers, heads, kv_heads: see `create_tiny`.
+        block_size: None is the task's written step, or the whole completion when the policy is bidirectional.
+        batch_size: solutions an update.
+        copies: noisy copies of every block of a solution.
+        updates: optimiser steps; the rate is constant and falls to 0 over the last half.
+        max_minutes: stop there, wherever the rate stands (the log says so).
+        learning_rate: AdamW, for embeddings, head and norms.
+        muon_learning_rate: Muon, for the matrices between them.
+        weight_decay: of both.
+        warmup_updates: linear rise of both rates.
+    """
+
+    seed: int
+    attention: Literal["block_causal", "bidirectional"]
+    block_size: int | None
+    hidden_size: int
+    intermediate_size: int
+    layers: int
+    heads: int
+    kv_heads: int | None
+    batch_size: int
+    copies: int
+    updates: int
+    max_minutes: float
+    learning_rate: float
+    muon_learning_rate: float
+    weight_decay: float
+    warmup_updates: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Solutions:
+    """A batch of solved problems as ids.
+
+    Attributes:
+        prompt_ids_BC: int64, left-padded.
+        prompt_mask_BC: bool, true on real tokens.
+        completion_ids_BL: int64, filled up with end tokens.
+    """
+
+    prompt_ids_BC: Tensor
+    prompt_mask_BC: Tensor
+    completion_ids_BL: Tensor
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NoisyRows:
+    """A model input and what it should say at the masked positions (in row-major order)."""
+
+    ids_RT: Tensor
+    mask_R1TT: Tensor
+    position_ids_RT: Tensor
+    select_RT: Tensor
+    targets_N: Tensor
+
+
+def pretrain(settings: PretrainSettings, task: AbstractTask, folder: str | Path, *, recipe: str) -> Path:
+    """Train a tiny policy on the task's training problems and save it.
+
+    Args:
+        settings: see `PretrainSettings`.
+        task: problems of its "train" split only are seen.
+        folder: becomes a checkpoint folder, with the log of the training in `pretrain_log.jsonl`.
+        recipe: the configuration as text, kept in `pretrain.yaml` so that the folder says how to make it again.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ConfigError: blocks do not divide the completion.
+        TaskError: a written solution is longer than the task's completions.
+        NonFiniteError: the loss is not a number; names the update.
+    """
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    policy = new_policy(settings, task)
+    records = list(train(policy, settings, task, show=True))
+    policy.save(path)
+    (path / RECIPE).write_text(recipe, encoding="utf-8")
+    text = "".join(json.dumps(record) + "\n" for record in records)
+    (path / LOG).write_text(text, encoding="utf-8")
+    return path
+
+
+def new_policy(settings: PretrainSettings, task: AbstractTask) -> Policy:
+    """Random weights, number words at their Fourier features, and the decoding that the training is for."""
+    length = task.completion_length
+    block_size = settings.block_size or (length if settings.attention == "bidirectional" else task.block_size)
+    if length % block_size:
+        raise ConfigError(
+            f"block_size {block_size} does not divide the {length} tokens of {task.name}; allowed: "
+            f"{', '.join(str(size) for size in range(1, length + 1) if length % size == 0)}"
+        )
+    decoding = {"length": length, "steps": length, "block_size": block_size, "task": task.name}
+    policy = create_tiny(
+        task.vocabulary(),
+        seed=settings.seed,
+        attention=settings.attention,
+        block_size=block_size,
+        hidden_size=settings.hidden_size,
+        intermediate_size=settings.intermediate_size,
+        layers=settings.layers,
+        heads=settings.heads,
+        kv_heads=settings.kv_heads,
+        decoding_defaults=decoding,
+    )
+    numbers = {word: int(word) for word in task.vocabulary() if word.isascii() and word.isdigit()}
+    if len(numbers) > 1:
+        initialise_numbers(policy, values=numbers)
+    return policy
+
+
+def train(
+    policy: Policy, settings: PretrainSettings, task: AbstractTask, *, show: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Train in place; yields a log record now and then and one at the end."""
+    adamw, muon = _optimisers(policy, settings)
+    generator = torch.Generator().manual_seed(settings.seed)
+    started, seen, since = time.monotonic(), 0, 0.0
+    policy.train(True)
+    with track("pretraining", settings.updates, show=show) as bar:
+        for update, batch in enumerate(draw_solutions(policy, settings, task), start=1):
+            _set_rates(adamw, muon, settings, update)
+            loss = masked_cross_entropy(policy, noisy_rows(policy, batch, settings.copies, generator))
+            if not torch.isfinite(loss):
+                raise NonFiniteError(
+                    f"pretraining update {update}: the loss is {loss.item()}; lower the learning rates"
+                )
+            loss.backward()
+            adamw.step()
+            muon.step()
+            adamw.zero_grad(set_to_none=True)
+            muon.zero_grad(set_to_none=True)
+            since, seen = since + loss.item(), seen + 1
+            minutes = (time.monotonic() - started) / 60.0
+            last = update == settings.updates or minutes >= settings.max_minutes
+            bar.advance(1, f"loss {loss.item():.3f}")
+            if last or update % 100 == 0:
+                yield {"update": update, "loss": since / seen, "minutes": round(minutes, 3), "of": settings.updates}
+                since, seen = 0.0, 0
+            if last:
+                break
+    policy.train(False)
+
+
+def masked_cross_entropy(policy: Policy, rows: NoisyRows) -> Tensor:
+    """Mean of -log p(token) over the masked positions."""
+    logits_NV = policy.logits(
+        rows.ids_RT, attention_mask=rows.mask_R1TT, position_ids=rows.position_ids_RT, select_BT=rows.select_RT
+    )
+    return nn.functional.cross_entropy(logits_NV, rows.targets_N)
+
+
+def noisy_rows(policy: Policy, batch: Solutions, copies: int, generator: torch.Generator) -> NoisyRows:
+    """Put every block behind noise, `copies` times.
+
+    Block-causal: one row [prompt | clean blocks but the last | noisy completion, ...] a solution. Bidirectional:
+    one row [prompt | noisy completion] a copy.
+    """
+    if policy.attention == "bidirectional":
+        batch = Solutions(**{f.name: getattr(batch, f.name).repeat(copies, 1) for f in dataclasses.fields(batch)})
+        copies = 1
+    clean_BL = batch.completion_ids_BL
+    rows, length = clean_BL.shape
+    context = batch.prompt_ids_BC.shape[1]
+    targets_BM = clean_BL.repeat(1, copies)
+    masked_BM = mask_positions(rows, targets_BM.shape[1], policy.block_size or length, generator)
+    noisy_BM = targets_BM.masked_fill(masked_BM, policy.mask_token_id)
+
+    block_BT = policy.block_layout(batch.prompt_mask_BC, length)
+    valid_BT = torch.cat((batch.prompt_mask_BC, torch.ones_like(clean_BL, dtype=torch.bool)), dim=1)
+    position_BT = count_before(valid_BT)
+    front_ids_BF, front = batch.prompt_ids_BC, context
+    if policy.attention == "block_causal":
+        front = context + length - (policy.block_size or length)
+        front_ids_BF = torch.cat((batch.prompt_ids_BC, clean_BL), dim=1)[:, :front]
+
+    def beside(front_BT: Tensor) -> Tensor:
+        """Values of the front, then the completion's, once a copy."""
+        return torch.cat((front_BT[:, :front], *[front_BT[:, context:]] * copies), dim=1)
+
+    mask_B1TT = full_mask(beside(valid_BT))
+    if policy.attention == "block_causal":
+        copy_M = 1 + torch.arange(copies).repeat_interleave(length)
+        stream_BT = torch.cat((torch.zeros(rows, front, dtype=torch.int64), copy_M.expand(rows, -1)), dim=1)
+        mask_B1TT = packed_mask(beside(block_BT), stream_BT, beside(valid_BT))
+    return NoisyRows(
+        ids_RT=torch.cat((front_ids_BF, noisy_BM), dim=1),
+        mask_R1TT=mask_B1TT,
+        position_ids_RT=beside(position_BT),
+        select_RT=torch.cat((torch.zeros(rows, front, dtype=torch.bool), masked_BM), dim=1),
+        targets_N=targets_BM[masked_BM],
+    )
+
+
+def mask_positions(rows: int, length: int, block_size: int, generator: torch.Generator) -> Tensor:
+    """Bool [rows, length]: in every block, a uniform number (at least one) of uniformly chosen positions."""
+    blocks = length // block_size
+    count_RK1 = torch.randint(1, block_size + 1, (rows, blocks, 1), generator=generator)
+    order_RKS = torch.rand(rows, blocks, block_size, generator=generator).argsort(dim=-1).argsort(dim=-1)
+    return (order_RKS < count_RK1).reshape(rows, length)
+
+
+def draw_solutions(policy: Policy, settings: PretrainSettings, task: AbstractTask) -> Iterator[Solutions]:
+    """Endless batches: problems in a new random order every pass, each with a random solution."""
+    problems = task.problems("train")
+    prompts = policy.tokenizer([problem.prompt for problem in problems], padding=True, return_tensors="pt")
+    prompt_mask = prompts["attention_mask"].bool()
+    rng = random.Random(settings.seed)
+    order: list[int] = []
+    while True:
+        while len(order) < settings.batch_size:
+            order += rng.sample(range(len(problems)), len(problems))
+        chosen, order = order[: settings.batch_size], order[settings.batch_size :]
+        texts = [task.solution(problems[index], rng) for index in chosen]
+        completion_BL = _encode_completions(policy, task, texts, [problems[index] for index in chosen])
+        yield Solutions(
+            prompt_ids_BC=prompts["input_ids"][chosen],
+            prompt_mask_BC=prompt_mask[chosen],
+            completion_ids_BL=completion_BL,
+        )
+
+
+def _encode_completions(policy: Policy, task: AbstractTask, texts: list[str], problems: Sequence[Problem]) -> Tensor:
+    """Ids [B, L], filled up with end tokens where the task ends early."""
+    length = task.completion_length
+    rows = policy.tokenizer(texts)["input_ids"]
+    for ids, text, problem in zip(rows, texts, problems, strict=True):
+        if len(ids) > length or (len(ids) < length and not task.ends_with_eos):
+            raise TaskError(f"{problem.id}: the solution {text!r} has {len(ids)} words, completions have {length}")
+    return torch.tensor([ids + [policy.eos_token_id] * (length - len(ids)) for ids in rows])
+
+
+def _optimisers(policy: Policy, settings: PretrainSettings) -> tuple[torch.optim.AdamW, Float32Muon]:
+    """AdamW for what is looked up, read out or scaled; Muon for the matrices between."""
+    matrices = [weight for name, weight in policy.named_parameters() if weight.ndim == 2 and ".layers." in name]
+    taken = {id(weight) for weight in matrices}
+    others = [weight for weight in policy.parameters() if id(weight) not in taken]
+    return (
+        torch.optim.AdamW(others, lr=0.0, betas=(0.9, 0.95), weight_decay=settings.weight_decay),
+        Float32Muon(matrices, lr=0.0, weight_decay=settings.weight_decay),
+    )
+
+
+def _set_rates(adamw: torch.optim.AdamW, muon: Float32Muon, settings: PretrainSettings, update: int) -> None:
+    factor = rate_factor(update, settings.updates, settings.warmup_updates)
+    for optimiser, rate in ((adamw, settings.learning_rate), (muon, settings.muon_learning_rate)):
+        for group in optimiser.param_groups:
+            group["lr"] = rate * factor
+
+
+def rate_factor(update: int, updates: int, warmup: int) -> float:
+    """Linear rise, constant, and linear fall to 0 over the last half.
+
+    >>> [rate_factor(u, 8, 2) for u in (1, 2, 4, 6, 8)]
+    [0.5, 1.0, 1.0, 0.75, 0.25]
+    """
+    rise = update / max(warmup, 1)
+    fall = 2.0 * (updates - update + 1) / (updates + (updates % 2))
+    return min(1.0, rise, fall)
