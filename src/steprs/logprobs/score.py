@@ -81,13 +81,13 @@ def score_batch(
 
 def score_plan(policy: Policy, trajectory: Trajectory, plan: Iterable[ScoringBatch]) -> Tensor:
     """Log-probabilities of a whole plan as one differentiable [B, L]; 0 where a token was not scored."""
-    logprobs_BL: Tensor | None = None
-    for batch in plan:
-        scores = score_batch(policy, trajectory, batch)
-        if logprobs_BL is None:
-            logprobs_BL = scores.logprobs_N.new_zeros(trajectory.completion_ids_BL.shape)
-        logprobs_BL = logprobs_BL.index_put((scores.row_N, scores.pos_N), scores.logprobs_N)
-    return torch.zeros(trajectory.completion_ids_BL.shape) if logprobs_BL is None else logprobs_BL
+    parts = [score_batch(policy, trajectory, batch) for batch in plan]
+    shape = trajectory.completion_ids_BL.shape
+    if not parts:
+        return torch.zeros(shape, device=policy.device)
+    logprobs_N = torch.cat([part.logprobs_N for part in parts])
+    at = (torch.cat([part.row_N for part in parts]), torch.cat([part.pos_N for part in parts]))
+    return logprobs_N.new_zeros(shape).index_put(at, logprobs_N)
 
 
 def check_scorable(trajectory: Trajectory, inner_updates: int) -> None:
