@@ -182,7 +182,7 @@ class _BlockCanvas:
         if bool(keep_R.all()):
             return
         self._tables = {name: table_RT[keep_R] for name, table_RT in self._tables.items()}
-        if self._cache is not None:
+        if self._cache is not None and self._cached:
             self._cache.batch_select_indices(keep_R)
 
     def _forward(self, select_RW: Tensor) -> Tensor:

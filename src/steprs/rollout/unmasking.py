@@ -126,12 +126,12 @@ def _drawn_probability(logprobs_NV: Tensor, ids_N: Tensor | None) -> Tensor:
 
 
 def _max_probability(logprobs_NV: Tensor, ids_N: Tensor | None) -> Tensor:
-    best_N: Tensor = logprobs_NV.amax(-1)
-    return best_N.exp()
+    return torch.exp(logprobs_NV.amax(-1))
 
 
 def _negative_entropy(logprobs_NV: Tensor, ids_N: Tensor | None) -> Tensor:
-    return -torch.special.entr(logprobs_NV.exp()).sum(-1)
+    entropy_N: Tensor = torch.special.entr(logprobs_NV.exp()).sum(-1)
+    return -entropy_N
 
 
 def _reaches(sorted_RW: Tensor, threshold: float) -> Tensor:
