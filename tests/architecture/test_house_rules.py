@@ -54,8 +54,10 @@ def forked(tree: ast.Module) -> set[ast.AST]:
 def violations(tree: ast.Module) -> Iterator[str]:
     local = forked(tree)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and node not in local:
+        if isinstance(node, ast.Call):
             name = dotted(node.func)
+            if node in local and name == "torch.manual_seed":
+                continue
             if name in BUILTINS or name in DOTTED or name.rpartition(".")[2] in CALLS:
                 yield f"line {node.lineno}: {name}(...)"
         elif isinstance(node, ast.Import | ast.ImportFrom):
