@@ -44,7 +44,15 @@ def test_coefficient_zero_is_centred_grpo_bit_for_bit(reference, tmp_path, setti
     folder = build.train(small_config(UPDATES, *settings), output=tmp_path / "run")
     for update in (1, 2, 10, 20):
         assert same_weights(weights(reference, update), weights(folder, update)) if update > 10 else True
-    keys = ("reward/mean", "loss/policy", "grad_norm", "entropy", "ratio/mean", "advantage/abs_mean", "logprob_gap/mean")
+    keys = (
+        "reward/mean",
+        "loss/policy",
+        "grad_norm",
+        "entropy",
+        "ratio/mean",
+        "advantage/abs_mean",
+        "logprob_gap/mean",
+    )
     for one, other in zip(records(reference), records(folder), strict=True):
         assert {key: one[key] for key in keys} == {key: other[key] for key in keys}
 

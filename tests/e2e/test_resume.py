@@ -1,4 +1,4 @@
-"""A stopped run goes on bit for bit, wherever it was stopped (cases 2, 3, 24)."""
+"""A stopped run goes on bit for bit, wherever it was stopped."""
 
 import os
 import signal
@@ -39,7 +39,9 @@ def stop_after(monkeypatch, looks):
 
 @pytest.mark.parametrize("looks", [1, 2, 3, 4, 5])
 def test_stop_and_resume_is_bitwise_the_run_without_the_stop(tmp_path, monkeypatch, looks):
-    config = small_config("loss.inner_updates=3", "loss.kl_coef=0.02", "train.updates=2", "eval.samples=4", "train.eval_every=1")
+    config = small_config(
+        "loss.inner_updates=3", "loss.kl_coef=0.02", "train.updates=2", "eval.samples=4", "train.eval_every=1"
+    )
     straight = build.train(config, output=tmp_path / "straight")
     stop_after(monkeypatch, looks)
     with pytest.raises(RunInterrupted, match="--resume"):

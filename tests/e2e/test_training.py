@@ -1,4 +1,4 @@
-"""The loop on the shipped policy: what other trainers got wrong, each as a run (cases 1, 4, 5, 6, 7, 13, 14, 22, 23, 28, 30)."""
+"""The loop on the shipped policy: what other trainers got wrong, each as a run."""
 
 import math
 
@@ -34,7 +34,9 @@ def test_kl_with_one_inner_update_trains_and_starts_at_zero(tmp_path):
 
 
 def test_ratio_is_one_at_the_first_inner_update_and_not_after(tmp_path):
-    folder = run(tmp_path, "sampler.temperature=0.7", "sampler.top_p=0.9", "loss.inner_updates=2", "train.learning_rate=0.001")
+    folder = run(
+        tmp_path, "sampler.temperature=0.7", "sampler.top_p=0.9", "loss.inner_updates=2", "train.learning_rate=0.001"
+    )
     for record in records(folder):
         assert record["ratio/max"] != 1.0  # of the second inner update, the one recorded
     single = run(tmp_path, "sampler.temperature=0.7", "sampler.top_p=0.9", name="single")
@@ -162,7 +164,9 @@ def test_lora_trains_adapters_only_and_uses_the_base_as_reference(tmp_path):
     base = load_policy("tiny")
     trained = load_policy(folder / "checkpoints" / "update-000003")
     assert torch.equal(base.backbone.embed_tokens.weight, trained.backbone.embed_tokens.weight)
-    assert not torch.equal(base.backbone.layers[0].self_attn.q_proj.weight, trained.backbone.layers[0].self_attn.q_proj.weight)
+    assert not torch.equal(
+        base.backbone.layers[0].self_attn.q_proj.weight, trained.backbone.layers[0].self_attn.q_proj.weight
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`accelerate launch` with two processes is the run of one process (case 23)."""
+"""`accelerate launch` with two processes is the run of one process."""
 
 import json
 import os
@@ -21,7 +21,16 @@ def launch(folder: Path, *settings: str, flags: tuple[str, ...] = ()) -> subproc
     (folder.parent / "run.json").write_text(json.dumps(small_config(*settings).model_dump(mode="json")))
     script = folder.parent / "launched.py"
     script.write_text("from steprs.cli import main\nmain()\n")
-    command = [sys.executable, *LAUNCH, str(script), "train", str(folder.parent / "run.json"), "-o", str(folder), *flags]
+    command = [
+        sys.executable,
+        *LAUNCH,
+        str(script),
+        "train",
+        str(folder.parent / "run.json"),
+        "-o",
+        str(folder),
+        *flags,
+    ]
     environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
 
@@ -49,9 +58,11 @@ def test_rewards_advantages_losses_and_gradient_norms_are_equal(both):
         for key in ("loss/policy", "grad_norm", "entropy", "logprob_gap/mean"):
             assert shared[key] == pytest.approx(alone[key], rel=1e-3, abs=1e-6), key
         for grid in ("scale_grid", "mass_grid"):
-            flat_one, flat_two = (sum(record[grid], []) for record in (alone, shared))
+            flat_one, flat_two = ([cell for row in record[grid] for cell in row] for record in (alone, shared))
             assert [v is None for v in flat_one] == [v is None for v in flat_two]
-            assert [v for v in flat_two if v is not None] == pytest.approx([v for v in flat_one if v is not None], rel=1e-6)
+            assert [v for v in flat_two if v is not None] == pytest.approx(
+                [v for v in flat_one if v is not None], rel=1e-6
+            )
 
 
 def test_weights_after_five_updates_are_equal(both):

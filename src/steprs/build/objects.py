@@ -13,7 +13,7 @@ from ..errors import ConfigError
 from ..policies.base import Policy
 from ..policies.loading import Lora, load_policy
 from ..rollout.block import BlockDiffusionSampler
-from ..rollout.collect import AbstractSampler
+from ..rollout.collect import Sampler
 from ..rollout.masked import MaskedDiffusionSampler
 from ..schedules import AbstractSchedule
 from ..tasks import get_task
@@ -55,11 +55,16 @@ def resolve(config: RunConfig, policy: Policy, task: AbstractTask) -> RunConfig:
     kind = given.kind if given.kind != "auto" else "block" if policy.attention == "block_causal" else "masked"
     length = given.length or defaults.get("length") or task.completion_length
     block = given.block_size or policy.block_size or defaults.get("block_size") or length
-    filled = {"kind": kind, "length": length, "block_size": block, "steps": given.steps or defaults.get("steps") or length}
+    filled = {
+        "kind": kind,
+        "length": length,
+        "block_size": block,
+        "steps": given.steps or defaults.get("steps") or length,
+    }
     return config.model_copy(update={"sampler": given.model_copy(update=filled)})
 
 
-def build_sampler(config: SamplerConfig, policy: Policy) -> AbstractSampler:
+def build_sampler(config: SamplerConfig, policy: Policy) -> Sampler:
     """The sampler of resolved settings.
 
     Raises:
@@ -84,7 +89,7 @@ def build_sampler(config: SamplerConfig, policy: Policy) -> AbstractSampler:
         unmasking=config.unmasking,
         threshold=config.threshold,
     )
-    return BlockDiffusionSampler(decoding) if causal else MaskedDiffusionSampler(decoding)
+    return BlockDiffusionSampler(decoding=decoding) if causal else MaskedDiffusionSampler(decoding=decoding)
 
 
 # Names in YAML -> the schedule, from (start, end) already multiplied by the scale.
@@ -154,7 +159,5 @@ def loop_settings(config: RunConfig) -> LoopSettings:
         loss=LossSettings(**config.loss.model_dump()),
         advantage=AdvantageSettings(**risk.model_dump(include=set(AdvantageSettings.__dataclass_fields__))),
         optim=OptimSettings(**train.model_dump(include=set(OptimSettings.__dataclass_fields__))),
-        eval=EvalSettings(
-            every=train.eval_every, samples=evaluation.samples, k=evaluation.k, patience=train.patience
-        ),
+        eval=EvalSettings(every=train.eval_every, samples=evaluation.samples, k=evaluation.k, patience=train.patience),
     )

@@ -19,13 +19,13 @@ from ..config import RunConfig, load_config
 from ..errors import ConfigError, DependencyError, RunFolderError
 from ..evaluation.capability import Capability, measure_capability
 from ..policies.base import Policy
-from ..rollout.collect import AbstractSampler, encode_prompts
-from ..schedules import AbstractSchedule
+from ..rollout.collect import Sampler, encode_prompts
 from ..tasks.base import AbstractTask
 from ..training import loop
 from ..training.distributed import make_accelerator, my_prompts
 from ..training.folder import RunFolder
 from ..types import Problem
+from .control import with_matched_constant
 from .objects import build_policy, build_sampler, build_schedule, build_task, loop_settings, resolve
 
 
@@ -79,7 +79,8 @@ def _checked_trackers(config: RunConfig | None) -> tuple[str, ...]:
     for name in trackers:
         if importlib.util.find_spec(name) is None:
             raise DependencyError(
-                f"train.trackers asks for {name}, which is not installed: pip install 'steprs[{name}]', or train.trackers=[]"
+                f"train.trackers asks for {name}, which is not installed: pip install 'steprs[{name}]', "
+                "or train.trackers=[]"
             )
     return trackers
 
@@ -147,6 +148,8 @@ def _objects(
         dev_problems=dev_problems,
         settings=loop_settings(config),
     )
+    if config.risk.control == "constant":
+        run = with_matched_constant(run, config.risk.reference_pass_rate, folder, accelerator)
     return run, config
 
 
@@ -154,12 +157,11 @@ def _check(config: RunConfig, accelerator: Accelerator) -> None:
     """Contradictions that only show once everything is known."""
     if config.train.group_size < 2:
         raise ConfigError(
-            f"train.group_size is {config.train.group_size}; a group needs at least 2 rollouts to compare rewards within it"
+            f"train.group_size is {config.train.group_size}; a group needs at least 2 rollouts "
+            "to compare rewards within it"
         )
     my_prompts(config.train.prompts_per_update, accelerator)
     truncated = config.sampler.top_p < 1.0 or config.sampler.top_k > 0
-    if config.risk.control == "constant" and config.risk.reference_pass_rate is None:
-        raise ConfigError("risk.control is 'constant'; give risk.reference_pass_rate, the pass rate it is matched at")
     if truncated and config.loss.logprobs != "trace":
         raise ConfigError(
             f"sampler.top_p/top_k truncate the sampling distribution, which loss.logprobs={config.loss.logprobs!r} "
@@ -198,7 +200,7 @@ def _risk_scale(
     config: RunConfig,
     policy: Policy,
     task: AbstractTask,
-    sampler: AbstractSampler,
+    sampler: Sampler,
     problems: Sequence[Problem],
     folder: RunFolder,
     accelerator: Accelerator,
@@ -216,7 +218,7 @@ def _risk_scale(
 
 
 def _calibrate(
-    config: RunConfig, policy: Policy, task: AbstractTask, sampler: AbstractSampler, problems: Sequence[Problem]
+    config: RunConfig, policy: Policy, task: AbstractTask, sampler: Sampler, problems: Sequence[Problem]
 ) -> dict[str, Any]:
     """Measure the policy's pass rate on training prompts with the training sampler and apply the rule."""
     settings = config.risk.calibration

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -48,14 +49,33 @@ class UpdateBatch:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Weighting:
-    """Progress and loss weights of the tokens that count, and the advantages computed from them."""
+class TokenWeights:
+    """Which tokens count, where in denoising they were revealed, and with what weight the loss takes them."""
 
+    mask_BL: Tensor
     progress_BL: Tensor
     weights_BL: Tensor
     count: float
     dead_P: Tensor
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Weighting:
+    """Token weights and the advantages computed with them."""
+
+    tokens: TokenWeights
     advantages: Advantages
+
+
+def token_weights(trajectory: Trajectory, rewards: Rewards, settings: LoopSettings) -> TokenWeights:
+    """The loss aggregation's weights: the ones that controls are matched with."""
+    mask_BL = trajectory.completion_mask_BL & rewards.valid_PG.flatten()[:, None]
+    dead_P = _dead(rewards)
+    dead_B = dead_P.repeat_interleave(trajectory.group_size)
+    counted_BL = mask_BL if settings.loss.count_dead_groups else mask_BL & ~dead_B[:, None]
+    weights_BL, count = losses.aggregation_weights(counted_BL, trajectory.unmask_step_BL, settings.loss.aggregation)
+    progress_BL = denoising_progress(trajectory, settings.advantage.coordinate, settings.advantage.scope)
+    return TokenWeights(mask_BL=mask_BL, progress_BL=progress_BL, weights_BL=weights_BL, count=count, dead_P=dead_P)
 
 
 def weigh(
@@ -68,40 +88,30 @@ def weigh(
     seed: int,
 ) -> Weighting:
     """Rewards and recorded states become one advantage a token. The only place where a schedule is consulted."""
-    shape = (*rewards.rewards_PG.shape, -1)
-    valid_B = rewards.valid_PG.flatten()
-    mask_BL = trajectory.completion_mask_BL & valid_B[:, None]
-    dead_P = _dead(rewards)
-    dead_B = dead_P.repeat_interleave(trajectory.group_size)
-    counted_BL = mask_BL if settings.loss.count_dead_groups else mask_BL & ~dead_B[:, None]
-    weights_BL, count = losses.aggregation_weights(counted_BL, trajectory.unmask_step_BL, settings.loss.aggregation)
-    progress_BL = denoising_progress(trajectory, settings.advantage.coordinate, settings.advantage.scope)
+    tokens = token_weights(trajectory, rewards, settings)
+    alone = accelerator.num_processes == 1
     options: dict[str, Any] = {
         "control": settings.advantage.control,
         "base": settings.advantage.base,
         "baseline": settings.advantage.baseline,
         "rms_match": settings.advantage.rms_match,
-        "reference_pass_rate": settings.advantage.reference_pass_rate,
         "seed": seed,
-        "all_reduce": lambda value: sum_over_processes(value, accelerator),
+        "all_reduce": None if alone else partial(sum_over_processes, accelerator=accelerator),
     }
-    if bool(valid_B.all()):
+    if bool(rewards.valid_PG.all()):
+        shape = (*rewards.rewards_PG.shape, -1)
         advantages = stepwise_advantages(
             rewards.rewards_PG,
-            progress_BL.view(shape),
+            tokens.progress_BL.view(shape),
             schedule,
-            mask_PGL=mask_BL.view(shape),
-            weights_PGL=weights_BL.view(shape),
+            mask_PGL=tokens.mask_BL.view(shape),
+            weights_PGL=tokens.weights_BL.view(shape),
             state_index_PGL=trajectory.unmask_step_BL.view(shape),
             **options,
         )
     else:
-        advantages = _without_masked_samples(
-            rewards, progress_BL, mask_BL, weights_BL, trajectory.unmask_step_BL, schedule, options
-        )
-    return Weighting(
-        progress_BL=progress_BL, weights_BL=weights_BL, count=count, dead_P=dead_P, advantages=advantages
-    )
+        advantages = _without_masked_samples(rewards, tokens, trajectory.unmask_step_BL, schedule, options)
+    return Weighting(tokens=tokens, advantages=advantages)
 
 
 def _dead(rewards: Rewards) -> Tensor:
@@ -115,30 +125,28 @@ def _dead(rewards: Rewards) -> Tensor:
 
 def _without_masked_samples(
     rewards: Rewards,
-    progress_BL: Tensor,
-    mask_BL: Tensor,
-    weights_BL: Tensor,
+    tokens: TokenWeights,
     state_index_BL: Tensor,
     schedule: AbstractSchedule,
     options: Mapping[str, Any],
 ) -> Advantages:
     """Groups lose the samples whose verifier gave no number, so their sizes differ: the flat form."""
     prompts, group_size = rewards.rewards_PG.shape
-    group_B = torch.arange(prompts, device=mask_BL.device).repeat_interleave(group_size)
+    group_B = torch.arange(prompts, device=tokens.mask_BL.device).repeat_interleave(group_size)
     enough_P = rewards.valid_PG.sum(1) >= 2
     keep_B = rewards.valid_PG.flatten() & enough_P[group_B]
     flat = stepwise_advantages_flat(
         rewards.rewards_PG.flatten()[keep_B],
         group_B[keep_B],
-        progress_BL[keep_B],
+        tokens.progress_BL[keep_B],
         schedule,
-        mask_BL=mask_BL[keep_B],
-        weights_BL=weights_BL[keep_B],
+        mask_BL=tokens.mask_BL[keep_B],
+        weights_BL=tokens.weights_BL[keep_B],
         state_index_BL=state_index_BL[keep_B],
         **options,
     )
-    values_BL = torch.zeros(mask_BL.shape, dtype=flat.values_PGL.dtype, device=mask_BL.device)
-    coef_BL = torch.zeros_like(values_BL, dtype=flat.risk_coef_PGL.dtype)
+    values_BL = flat.values_PGL.new_zeros(tokens.mask_BL.shape)
+    coef_BL = flat.risk_coef_PGL.new_zeros(tokens.mask_BL.shape)
     values_BL[keep_B] = flat.values_PGL
     coef_BL[keep_B] = flat.risk_coef_PGL
     return dataclasses.replace(flat, values_PGL=values_BL, risk_coef_PGL=coef_BL)
@@ -148,14 +156,15 @@ def make_batch(
     trajectory: Trajectory, weighting: Weighting, settings: LoopSettings, accelerator: Accelerator, **extra: Any
 ) -> UpdateBatch:
     """Collect what the inner updates need, with the denominator taken over all processes."""
-    total = torch.tensor(float(weighting.count), dtype=torch.float64, device=trajectory.completion_ids_BL.device)
+    tokens = weighting.tokens
+    total = torch.tensor(float(tokens.count), dtype=torch.float64, device=trajectory.completion_ids_BL.device)
     advantages_BL = weighting.advantages.values_PGL.reshape(trajectory.completion_mask_BL.shape).to(torch.float32)
-    live_B = ~weighting.dead_P.repeat_interleave(trajectory.group_size)
-    active_B = (live_B | (settings.loss.kl_coef > 0)) & (weighting.weights_BL > 0).any(1)
+    live_B = ~tokens.dead_P.repeat_interleave(trajectory.group_size)
+    active_B = (live_B | (settings.loss.kl_coef > 0)) & (tokens.weights_BL > 0).any(1)
     return UpdateBatch(
         trajectory=trajectory,
         advantages_BL=advantages_BL,
-        weights_BL=weighting.weights_BL.to(torch.float32),
+        weights_BL=tokens.weights_BL.to(torch.float32),
         normaliser=float(sum_over_processes(total, accelerator)),
         active_B=active_B,
         old_logprobs_BL=None,
@@ -182,9 +191,7 @@ def batch_to_tensors(batch: UpdateBatch) -> tuple[dict[str, Tensor], dict[str, A
     return tensors, rest
 
 
-def batch_from_tensors(
-    tensors: Mapping[str, Tensor], rest: Mapping[str, Any], device: torch.device
-) -> UpdateBatch:
+def batch_from_tensors(tensors: Mapping[str, Tensor], rest: Mapping[str, Any], device: torch.device) -> UpdateBatch:
     """The inverse of `batch_to_tensors`."""
     everything = {**rest, **{name: tensor.to(device) for name, tensor in tensors.items()}}
     everything["trajectory.decoding"] = Decoding(**everything["trajectory.decoding"])
@@ -192,4 +199,3 @@ def batch_from_tensors(
     inner = {name.removeprefix(prefix): value for name, value in everything.items() if name.startswith(prefix)}
     outer = {name: value for name, value in everything.items() if not name.startswith(prefix)}
     return UpdateBatch(trajectory=Trajectory(**inner), **outer)
-

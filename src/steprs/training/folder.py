@@ -1,13 +1,13 @@
-"""A run is a folder of plain files. This file answers: where is what, and how is it written so that a kill tears nothing.
+"""A run is a folder of plain files: where is what, and how is it written so that a kill tears nothing.
 
-    config.json            the resolved configuration, itself a run file
-    env.json               versions and machine
-    calibration.json       the measured capability and the scale taken from it
-    metrics.jsonl          one record an update (docs/metrics.md)
-    rollouts.jsonl         sample completions
-    dev.jsonl              one record a dev evaluation
-    result.json            how the run ended
-    checkpoints/update-000020/    policy in its own layout, trainer/ beside it, manifest.json written last
+config.json            the resolved configuration, itself a run file
+env.json               versions and machine
+calibration.json       the measured capability and the scale taken from it
+metrics.jsonl          one record an update (docs/metrics.md)
+rollouts.jsonl         sample completions
+dev.jsonl              one record a dev evaluation
+result.json            how the run ended
+checkpoints/update-000020/    policy in its own layout, trainer/ beside it, manifest.json written last
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class RunFolder:
             except OSError:
                 handle.seek(0)
                 raise RunFolderError(
-                    f"{self.path} is in use by process {handle.read().strip() or '?'}; wait for it or choose another -o folder"
+                    f"{self.path} is in use by process {handle.read().strip() or '?'}; "
+                    "wait for it or choose another -o folder"
                 ) from None
             handle.seek(0)
             handle.truncate()
@@ -81,7 +82,9 @@ class RunFolder:
         file = self.path / name
         if not file.exists():
             return []
-        return [record for line in file.read_text(encoding="utf-8").splitlines() if (record := _whole(line)) is not None]
+        return [
+            record for line in file.read_text(encoding="utf-8").splitlines() if (record := _whole(line)) is not None
+        ]
 
     def keep_lines(self, name: str, keep: Callable[[dict[str, Any]], bool]) -> None:
         """Drop the lines that a resumed run is going to write again."""

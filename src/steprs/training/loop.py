@@ -21,13 +21,13 @@ from ..evaluation.evaluate import evaluate
 from ..logprobs import pad_plan
 from ..policies.base import Policy
 from ..progress import track
-from ..rollout.collect import AbstractSampler, collect, decode_completions
+from ..rollout.collect import Sampler, collect, decode_completions
 from ..rollout.random import row_keys
 from ..schedules import AbstractSchedule
 from ..states import progress_is_predictable
 from ..tasks.base import AbstractTask
 from ..tasks.scoring import score_rollouts
-from ..types import Problem
+from ..types import Problem, Rewards, Trajectory
 from . import state
 from .batch import UpdateBatch, make_batch, merged, weigh
 from .distributed import max_over_processes, my_prompts
@@ -47,7 +47,7 @@ class Run:
     policy: Policy
     reference: Policy | None
     task: AbstractTask
-    sampler: AbstractSampler
+    sampler: Sampler
     schedule: AbstractSchedule
     train_problems: Sequence[Problem]
     dev_problems: Sequence[Problem]
@@ -84,9 +84,10 @@ def train(run: Run, folder: RunFolder, accelerator: Accelerator, *, resume_from:
     def save(now: Position, unfinished: UpdateBatch | None = None) -> None:
         state.save(folder, now, policy, optimizer, unfinished, accelerator, settings.keep_last)
 
-    with stop_request() as stop, track(
-        "training", settings.updates, done=position.update, show=accelerator.is_main_process
-    ) as bar:
+    with (
+        stop_request() as stop,
+        track("training", settings.updates, done=position.update, show=accelerator.is_main_process) as bar,
+    ):
         if resume_from is None and settings.eval.every:
             position = _evaluate_dev(run, folder, accelerator, position)
             save(position)
@@ -153,8 +154,8 @@ def prompt_indices(seed: int, update: int, count: int, total: int) -> list[int]:
     return chosen
 
 
-def collect_batch(run: Run, accelerator: Accelerator, update: int) -> UpdateBatch:
-    """Decode, score and weigh one update's rollouts."""
+def rollouts(run: Run, accelerator: Accelerator, update: int) -> tuple[Trajectory, Rewards, list[Problem], list[str]]:
+    """This process's share of an update's rollouts, scored, on the merged order of states."""
     settings, policy = run.settings, run.policy
     share = my_prompts(settings.prompts_per_update, accelerator)
     chosen = prompt_indices(settings.seed, update, settings.prompts_per_update, len(run.train_problems))
@@ -164,30 +165,39 @@ def collect_batch(run: Run, accelerator: Accelerator, update: int) -> UpdateBatc
         policy, run.sampler, problems,
         group_size=settings.group_size, seed=settings.seed, purpose="train", update=update,
         prompt_index_P=torch.tensor(list(share)), max_prompt_tokens=settings.max_prompt_tokens,
-        max_rows=settings.max_rows, store_support=settings.loss.inner_updates > 1,
+        max_rows=settings.max_rows, store_support=True,
     )  # fmt: skip
     _check_weights_if_nonfinite(policy, trajectory.sampling_logprobs_BL, update)
     texts = decode_completions(policy, trajectory)
     rewards = score_rollouts(run.task, problems, texts, settings.group_size, bad_rewards=settings.bad_rewards)
-    trajectory = merged(trajectory, settings.loss.shrinkage)
+    return merged(trajectory, settings.loss.shrinkage), rewards, problems, texts
+
+
+def collect_batch(run: Run, accelerator: Accelerator, update: int) -> UpdateBatch:
+    """Decode, score and weigh one update's rollouts."""
+    settings, policy = run.settings, run.policy
+    trajectory, rewards, problems, texts = rollouts(run, accelerator, update)
     weighting = weigh(trajectory, rewards, run.schedule, settings, accelerator, seed=settings.seed + update)
     ended_B = (trajectory.completion_ids_BL == policy.eos_token_id).any(1)
     tally = rollout_tally(trajectory, rewards, texts, ends_with_eos=run.task.ends_with_eos, ended_B=ended_B)
-    tally.add("groups/dead", weighting.dead_P, torch.ones_like(weighting.dead_P))
-    tally.add("advantage/abs_mean", weighting.advantages.values_PGL.abs(), weighting.weights_BL > 0)
+    tokens = weighting.tokens
+    tally.add("groups/dead", tokens.dead_P, torch.ones_like(tokens.dead_P))
+    tally.add("advantage/abs_mean", weighting.advantages.values_PGL.abs(), tokens.weights_BL > 0)
     metrics: dict[str, Any] = tally.result(accelerator)
     metrics |= {f"risk/{name}": value for name, value in weighting.advantages.metrics.items()}
     metrics["risk/tau_predictable"] = float(progress_is_predictable(trajectory, settings.advantage.coordinate))
     metrics["rollout/selection_exact"] = float(trajectory.selection_exact)
-    advantages_BL = weighting.advantages.values_PGL.reshape(weighting.weights_BL.shape)
-    metrics |= grids(rewards, weighting.progress_BL, advantages_BL, weighting.weights_BL, accelerator)
+    advantages_BL = weighting.advantages.values_PGL.reshape(tokens.weights_BL.shape)
+    metrics |= grids(rewards, tokens.progress_BL, advantages_BL, tokens.weights_BL, accelerator)
+    share = my_prompts(settings.prompts_per_update, accelerator)
     row_prompts_B = torch.tensor(list(share)).repeat_interleave(settings.group_size)
     rollouts_B = torch.arange(settings.group_size).repeat(len(problems))
+    samples = sample_records(update, problems, texts, rewards.verdicts, settings.group_size, settings.log_completions)
     return make_batch(
         trajectory, weighting, settings, accelerator,
         noise_keys_B=row_keys(settings.seed, "mask-noise", update, row_prompts_B, rollouts_B).to(policy.device),
         metrics=metrics,
-        samples=sample_records(update, problems, texts, rewards.verdicts, settings.group_size, settings.log_completions),
+        samples=samples,
     )  # fmt: skip
 
 
@@ -199,7 +209,7 @@ def inner_update(
     accelerator: Accelerator,
     update: int,
 ) -> tuple[UpdateBatch, dict[str, Any]]:
-    """One optimiser step on one batch of rollouts. Returns the batch, now with old log-probabilities, and the record."""
+    """One optimiser step on one batch of rollouts. Returns the batch, with old log-probabilities, and the record."""
     settings = run.settings
     plan = plan_scoring(batch, run.policy, settings.loss, settings.token_budget)
     forwards = max_over_processes(torch.tensor([len(plan)], device=accelerator.device), accelerator)
@@ -237,7 +247,8 @@ def _evaluate_dev(run: Run, folder: RunFolder, accelerator: Accelerator, positio
     if accelerator.is_main_process:
         result = evaluate(
             run.policy, run.task, run.sampler, run.dev_problems,
-            samples=run.settings.eval.samples, k=run.settings.eval.k, seed=run.settings.seed, purpose="dev", split="dev",
+            samples=run.settings.eval.samples, k=run.settings.eval.k,
+            seed=run.settings.seed, purpose="dev", split="dev",
             max_rows=run.settings.max_rows, max_prompt_tokens=run.settings.max_prompt_tokens,
         )  # fmt: skip
         summary = {name: estimate.value for name, estimate in result.summary().items()}

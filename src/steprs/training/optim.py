@@ -52,7 +52,8 @@ def apply_update(
         name = first_nonfinite((n, p.grad) for n, p in parameters.items() if p.grad is not None)
         raise NonFiniteError(
             f"update {update}: the gradient of {name or 'the norm itself'} is not finite; "
-            "nothing was changed by this update and the last checkpoint is intact. Lower train.learning_rate or inspect rollouts.jsonl"
+            "nothing was changed by this update and the last checkpoint is intact. "
+            "Lower train.learning_rate or inspect rollouts.jsonl"
         )
     nn.utils.clip_grads_with_norm_(list(parameters.values()), max_grad_norm, norm)
     for group in optimizer.param_groups:

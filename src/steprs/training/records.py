@@ -51,7 +51,9 @@ class Tally:
         return named
 
 
-def rollout_tally(trajectory: Trajectory, rewards: Rewards, texts: Sequence[str], *, ends_with_eos: bool, ended_B: Tensor) -> Tally:
+def rollout_tally(
+    trajectory: Trajectory, rewards: Rewards, texts: Sequence[str], *, ends_with_eos: bool, ended_B: Tensor
+) -> Tally:
     """What the rollouts look like before any update is made from them."""
     tally = Tally()
     device = rewards.rewards_PG.device
@@ -109,7 +111,12 @@ def grids(
 
 
 def sample_records(
-    update: int, problems: Sequence[Problem], texts: Sequence[str], verdicts: Sequence[Verdict], group_size: int, count: int
+    update: int,
+    problems: Sequence[Problem],
+    texts: Sequence[str],
+    verdicts: Sequence[Verdict],
+    group_size: int,
+    count: int,
 ) -> list[dict[str, Any]]:
     """The first rollout of each of the first `count` prompts, for a person to read."""
     return [

@@ -47,7 +47,6 @@ class AdvantageSettings:
     base: str
     baseline: str
     rms_match: str | None
-    reference_pass_rate: float | None
     coordinate: str
     scope: str
 

@@ -1,4 +1,4 @@
-"""A run folder survives kills, refuses a second run, and never loads a torn checkpoint (cases 24)."""
+"""A run folder survives kills, refuses a second run, and never loads a torn checkpoint."""
 
 import os
 import signal
