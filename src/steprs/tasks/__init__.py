@@ -1,14 +1,16 @@
-"""Verifiable tasks. `TASKS` is the whole list; `get_task` builds one by name."""
+"""Verifiable tasks. `TASKS` is the whole list of built-in ones; `get_task` builds one by name."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..errors import ConfigError, unknown_name
+from ..errors import ArgumentError, ConfigError, did_you_mean, unknown_name
 from .base import AbstractTask
 from .chain_arithmetic import ChainArithmeticTask
 from .countdown import CountdownTask
+from .reasoning_gym import PREFIX, ReasoningGymTask
 from .sudoku4 import Sudoku4Task
 
 TASKS: Mapping[str, Callable[..., AbstractTask]] = {
@@ -19,17 +21,29 @@ TASKS: Mapping[str, Callable[..., AbstractTask]] = {
 
 
 def get_task(name: str, **options: Any) -> AbstractTask:
-    """The task called `name`, built with its own options.
+    """The task called `name`, or `reasoning_gym:<dataset>`, built with its own options.
 
     Raises:
-        ConfigError: the name is unknown.
+        ConfigError: the name, or one of the options, is unknown.
+        DependencyError: a reasoning-gym task without the package.
 
     >>> get_task("countdown").completion_length
     12
     """
+    if name.startswith(PREFIX):
+        return ReasoningGymTask(name.removeprefix(PREFIX), **options)
     if name not in TASKS:
-        raise ConfigError(unknown_name("task", name, TASKS))
-    return TASKS[name](**options)
+        raise ConfigError(unknown_name("task", name, [*TASKS, f"{PREFIX}<name>"]))
+    allowed = inspect.signature(TASKS[name]).parameters
+    for option in options:
+        if option not in allowed:
+            raise ConfigError(
+                f"task {name} has no option {option!r}; allowed: {', '.join(allowed)}.{did_you_mean(option, allowed)}"
+            )
+    try:
+        return TASKS[name](**options)
+    except (ArgumentError, TypeError) as error:
+        raise ConfigError(f"task.options: {error}") from None
 
 
 __all__ = ["TASKS", "AbstractTask", "get_task"]

@@ -28,9 +28,12 @@ def tagged_answer(text: str) -> str | None:
     >>> tagged_answer("<answer>1 <answer>2</answer>")
     '2'
     """
+    content = raw_tagged_answer(text)
+    return content if content is None or len(content) > MAX_ANSWER_CHARACTERS else " ".join(content.split())
+
+
+def raw_tagged_answer(text: str) -> str | None:
+    """The content of the last complete tag as written; None without one."""
     end = text.rfind("</answer>")
     start = text.rfind("<answer>", 0, end) if end >= 0 else -1
-    if start < 0:
-        return None
-    content = text[start + len("<answer>") : end]
-    return " ".join(content.split()) if len(content) <= MAX_ANSWER_CHARACTERS else content
+    return text[start + len("<answer>") : end] if start >= 0 else None
