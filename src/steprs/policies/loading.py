@@ -176,8 +176,9 @@ def _read_json(path: Path) -> dict[str, Any]:
 def _build(
     folder: Path, config: dict[str, Any], manifest: dict[str, Any], implementation: str, trust_remote_code: bool
 ) -> Policy:
+    loader: Any = AutoModelForCausalLM
     with quiet_transformers():
-        model, report = AutoModelForCausalLM.from_pretrained(
+        model, report = loader.from_pretrained(
             folder,
             dtype=torch.float32,
             attn_implementation=implementation,
@@ -217,6 +218,7 @@ def _adapt(model: torch.nn.Module, lora: Lora) -> torch.nn.Module:
         from peft import LoraConfig, get_peft_model
     except ImportError:
         raise DependencyError("LoRA needs the package peft; install it with: pip install 'steprs[peft]'") from None
+    options: dict[str, Any] = {"r": lora.rank, "lora_alpha": lora.alpha, "lora_dropout": lora.dropout}
     targets = lora.target_modules if isinstance(lora.target_modules, str) else list(lora.target_modules)
-    config = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=targets)
+    config = LoraConfig(target_modules=targets, **options)
     return get_peft_model(model, config)

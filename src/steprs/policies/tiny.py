@@ -73,11 +73,11 @@ def create_tiny(
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
-        attn_implementation=implementation,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = LlamaForCausalLM(config)
+    model.set_attn_implementation(implementation)
     return Policy(
         module=PolicyModule(model),
         tokenizer=tokenizer,
@@ -129,7 +129,7 @@ def initialise_numbers(policy: Policy, *, values: Mapping[str, int], frequencies
         values: word -> number.
         frequencies: how many periods; at most half the width.
     """
-    weight_VH = policy.model.get_input_embeddings().weight
+    weight_VH: Tensor = policy.model.get_input_embeddings().weight  # type: ignore[assignment]
     ids_N = torch.tensor([policy.tokenizer.convert_tokens_to_ids(word) for word in values])
     numbers_N1 = torch.tensor([float(value) for value in values.values()])[:, None]
     count = min(frequencies, weight_VH.shape[1] // 2)

@@ -18,7 +18,7 @@ class Float32Muon(torch.optim.Muon):
     """
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """One update of every parameter that has a gradient."""
         assert closure is None, "closures are not used here"
         for group in self.param_groups:
@@ -30,9 +30,10 @@ class Float32Muon(torch.optim.Muon):
         momentum = group["momentum"]
         directions = []
         for weight in weights:
+            gradient: Any = weight.grad
             buffer = self.state[weight].setdefault("momentum_buffer", torch.zeros_like(weight))
-            buffer.lerp_(weight.grad, 1.0 - momentum)
-            directions.append(weight.grad.lerp(buffer, momentum) if group["nesterov"] else buffer)
+            buffer.lerp_(gradient, 1.0 - momentum)
+            directions.append(gradient.lerp(buffer, momentum) if group["nesterov"] else buffer)
         rows, columns = weights[0].shape
         rate = group["lr"] * math.sqrt(max(1.0, rows / columns))
         orthogonal_NRC = orthogonalise(torch.stack(directions), group["ns_coefficients"], group["ns_steps"])
