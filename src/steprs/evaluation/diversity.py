@@ -37,7 +37,7 @@ def distinct_at_k(counts: ArrayLike, k: int, num_samples: int | None = None) -> 
     if given.sum() > n:
         raise ArgumentError(f"counts sum to {int(given.sum())}, more than num_samples = {n}")
     check_k(k, np.asarray(n))
-    return float(np.sum(pass_at_k(np.full(given.shape, n), given, k)))
+    return sum((pass_at_k(n, count, k) for count in given.tolist()), 0.0)
 
 
 def answer_entropy(counts: ArrayLike, *, corrected: bool = True) -> float:

@@ -6,6 +6,8 @@ samples without replacement: the unbiased estimate of what k fresh samples would
 
 from __future__ import annotations
 
+from functools import lru_cache
+from math import prod
 from typing import overload
 
 import numpy as np
@@ -42,6 +44,13 @@ def pass_at_k(num_samples: ArrayLike, num_correct: ArrayLike, k: int) -> float |
     >>> pass_at_k(8, [0, 1, 8], 4)
     array([0. , 0.5, 1. ])
     """
+    if (
+        type(num_samples) is int
+        and type(num_correct) is int
+        and 0 <= num_correct <= num_samples
+        and 0 < k <= num_samples
+    ):
+        return _pass_at_k(num_samples, num_correct, k)
     n, c = np.broadcast_arrays(whole_numbers("num_samples", num_samples), whole_numbers("num_correct", num_correct))
     check_k(k, n)
     if np.any(c < 0) or np.any(c > n):
@@ -49,6 +58,12 @@ def pass_at_k(num_samples: ArrayLike, num_correct: ArrayLike, k: int) -> float |
     tries = np.arange(int(k)).reshape(-1, *([1] * n.ndim))
     failures = np.prod(np.maximum(n - c - tries, 0) / (n - tries), axis=0)
     return float(1.0 - failures) if n.ndim == 0 else np.asarray(1.0 - failures, dtype=np.float64)
+
+
+@lru_cache(maxsize=65536)
+def _pass_at_k(n: int, c: int, k: int) -> float:
+    """The same product for three valid numbers: an evaluation asks for few different ones, thousands of times."""
+    return 1.0 - prod(max(n - c - i, 0) / (n - i) for i in range(k))
 
 
 def whole_numbers(name: str, value: ArrayLike) -> NDArray[np.int64]:

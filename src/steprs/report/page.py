@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import RunFolderError
 from ..evaluation.compare import compare, summarise
+from ..evaluation.result import EvalResult
 from ..evaluation.statistics import Estimate
 from . import figures
 from .escape import escape_markdown
 from .runs import Arm, Study, read_study
-from .tables import Cell, Table, evaluation_notes, examples_table, to_csv, to_json, to_markdown
+from .tables import Table, evaluation_notes, examples_table, to_csv, to_json, to_markdown
 
 SMOOTHING = 5
 
@@ -44,6 +45,15 @@ class Figure:
     caption: str
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """An arm with its statistics, and their paired differences to the baseline (None for the baseline itself)."""
+
+    arm: Arm
+    summary: Mapping[str, Estimate]
+    difference: Mapping[str, Estimate] | None
+
+
 def write_report(folder: str | Path, output: str | Path | None = None) -> Report:
     """Write the report of a folder with a `manifest.json`.
 
@@ -52,26 +62,48 @@ def write_report(folder: str | Path, output: str | Path | None = None) -> Report
         output: where the report goes; the folder itself by default.
 
     Raises:
-        RunFolderError: no manifest, or no arm of it was evaluated.
+        RunFolderError: no manifest, or the baseline was not evaluated.
         DependencyError: matplotlib is missing; names the install command.
     """
     study = read_study(folder)
-    measured = [arm for arm in study.arms if arm.evaluations]
-    if not measured or not study.arm(study.baseline).evaluations:
-        raise RunFolderError(f"{folder}: no eval.json in the baseline {study.baseline!r}; finish the runs first")
+    rows = measured_arms(study)
     out = Path(output or folder)
-    main, differences = main_table(study, measured), difference_table(study, measured)
-    sentences = reading(study, measured)
+    main, differences, sentences = main_table(study, rows), difference_table(study, rows), reading(study, rows)
     pictures = _draw(study, out / "figures")
     files = [*_write_tables({"main": main, "differences": differences}, out / "tables"), *(p.file for p in pictures)]
+    parts = [
+        *_head(study, main, differences, sentences),
+        *_figures(pictures, out),
+        *_details(study, rows, Path(folder)),
+    ]
     page = out / "report.md"
-    page.write_text(_page(study, measured, main, differences, sentences, pictures, Path(folder), out), encoding="utf-8")
+    page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     return Report(page=page, main=main, differences=differences, reading=sentences, files=tuple(files))
 
 
-def columns_of(measured: Sequence[Arm]) -> dict[str, str]:
-    """Statistic -> heading, for the largest k that some arm has."""
-    tries = sorted({k for arm in measured for result in arm.evaluations for k in result.k})
+def measured_arms(study: Study) -> list[Measured]:
+    """The evaluated arms of a study with their statistics.
+
+    Raises:
+        RunFolderError: the baseline was not evaluated.
+    """
+    baseline = study.arm(study.baseline)
+    if not baseline.evaluations:
+        raise RunFolderError(f"no eval.json in the folders of the baseline {study.baseline!r}; finish its runs first")
+    return [
+        Measured(
+            arm=arm,
+            summary=summarise(arm.evaluations),
+            difference=None if arm is baseline else compare(arm.evaluations, _baseline_for(arm, baseline)),
+        )
+        for arm in study.arms
+        if arm.evaluations
+    ]
+
+
+def columns_of(rows: Sequence[Measured]) -> dict[str, str]:
+    """Statistic -> heading, for every k that some arm has."""
+    tries = sorted({k for row in rows for result in row.arm.evaluations for k in result.k})
     return {
         **{f"pass@{k}": f"pass@{k}" for k in tries},
         f"distinct_right@{tries[-1]}": f"distinct right@{tries[-1]}",
@@ -80,51 +112,39 @@ def columns_of(measured: Sequence[Arm]) -> dict[str, str]:
     }
 
 
-def main_table(study: Study, measured: Sequence[Arm]) -> Table:
+def main_table(study: Study, rows: Sequence[Measured]) -> Table:
     """A row an arm, each statistic with its 95 % interval."""
-    columns = columns_of(measured)
-    rows: list[tuple[Cell, ...]] = []
-    for arm in measured:
-        summary = summarise(arm.evaluations)
-        rows.append((arm.label, *(summary.get(name) for name in columns)))
-    return Table(
-        title=study.title, columns=("arm", *columns.values()), rows=tuple(rows), notes=(_interval_note(measured),)
-    )
+    columns = columns_of(rows)
+    cells = tuple((row.arm.label, *(row.summary.get(name) for name in columns)) for row in rows)
+    return Table(title=study.title, columns=("arm", *columns.values()), rows=cells, notes=(_interval_note(rows),))
 
 
-def difference_table(study: Study, measured: Sequence[Arm]) -> Table:
+def difference_table(study: Study, rows: Sequence[Measured]) -> Table:
     """A row an arm: the paired difference to the baseline with its 95 % interval."""
-    columns = columns_of(measured)
-    baseline = study.arm(study.baseline)
-    rows: list[tuple[Cell, ...]] = []
-    for arm in measured:
-        if arm.label == study.baseline:
-            continue
-        difference = compare(arm.evaluations, _baseline_for(arm, baseline))
-        rows.append((arm.label, *(difference.get(name) for name in columns)))
+    columns = columns_of(rows)
+    cells = tuple(
+        (row.arm.label, *(row.difference.get(name) for name in columns)) for row in rows if row.difference is not None
+    )
     headings = tuple(columns.values())
     title = f"difference to {study.baseline}, paired by problem"
-    return Table(title=title, columns=("arm", *headings), rows=tuple(rows), signed=headings)
+    return Table(title=title, columns=("arm", *headings), rows=cells, signed=headings)
 
 
-def reading(study: Study, measured: Sequence[Arm]) -> tuple[str, ...]:
+def reading(study: Study, rows: Sequence[Measured]) -> tuple[str, ...]:
     """What can be told from the intervals, and what cannot."""
-    baseline = study.arm(study.baseline)
-    untrained = next((arm for arm in measured if not arm.trained), None)
+    columns = columns_of(rows)
+    untrained = next((row for row in rows if not row.arm.trained), None)
+    trained = [row for row in rows if row.arm.trained]
     sentences = []
-    for arm in (arm for arm in measured if arm.trained):
+    for row in trained:
         if untrained is not None:
-            sentences.append(_against_base(arm, untrained))
-        if arm.label == study.baseline:
-            continue
-        difference = compare(arm.evaluations, _baseline_for(arm, baseline))
-        told = [
-            f"{column} {_in_words(difference[name])}"
-            for name, column in columns_of(measured).items()
-            if name in difference
-        ]
-        sentences.append(f"{arm.label} against {study.baseline}: {'; '.join(told)}.")
-    seeds = min(len(arm.evaluations) for arm in measured if arm.trained) if any(a.trained for a in measured) else 0
+            sentences.append(_against_base(row, untrained))
+        if row.difference is not None:
+            told = [
+                f"{text} {_in_words(row.difference[name])}" for name, text in columns.items() if name in row.difference
+            ]
+            sentences.append(f"{row.arm.label} against {study.baseline}: {'; '.join(told)}.")
+    seeds = min((len(row.arm.evaluations) for row in trained), default=0)
     if 0 < seeds < 3:
         sentences.append(
             f"These intervals cover the choice of problems only: with {seeds} seed{'s' if seeds > 1 else ''} an arm, "
@@ -133,26 +153,26 @@ def reading(study: Study, measured: Sequence[Arm]) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def _against_base(arm: Arm, base: Arm) -> str:
-    trained, start = summarise(arm.evaluations)["pass@1"], summarise(base.evaluations)["pass@1"]
-    verdict = "above, and the intervals are apart" if trained.low > start.high else "the intervals are not apart"
-    if trained.high < start.low:
-        verdict = "below, and the intervals are apart"
-    return f"{arm.label}: pass@1 {trained.value:.3f} against {start.value:.3f} of {base.label}: {verdict}."
+def _against_base(row: Measured, base: Measured) -> str:
+    now, start = row.summary["pass@1"], base.summary["pass@1"]
+    verdict = "the intervals are not apart"
+    if now.low > start.high or now.high < start.low:
+        verdict = f"{'above' if now.value > start.value else 'below'}, and the intervals are apart"
+    return f"{row.arm.label}: pass@1 {now.value:.3f} against {start.value:.3f} of {base.arm.label}: {verdict}."
 
 
 def _in_words(estimate: Estimate) -> str:
     return f"{estimate.value:+.3f} ({'interval excludes 0' if estimate.excludes_zero else 'cannot be told from 0'})"
 
 
-def _baseline_for(arm: Arm, baseline: Arm) -> list:
+def _baseline_for(arm: Arm, baseline: Arm) -> list[EvalResult]:
     """The baseline's evaluations, seed by seed where the arm has as many, else its first."""
     return baseline.evaluations if len(baseline.evaluations) == len(arm.evaluations) else baseline.evaluations[:1]
 
 
-def _interval_note(measured: Sequence[Arm]) -> str:
-    result = measured[0].evaluations[0]
-    seeds = max(len(arm.evaluations) for arm in measured)
+def _interval_note(rows: Sequence[Measured]) -> str:
+    result = rows[0].arm.evaluations[0]
+    seeds = max(len(row.arm.evaluations) for row in rows)
     over = "problems and seeds" if seeds >= 3 else "problems"
     return (
         f"[95 % bootstrap interval over {over}]; {len(result.problems)} held-out problems of {result.task} "
@@ -224,34 +244,40 @@ _GRIDS = (
 )
 
 
-def _page(
-    study: Study,
-    measured: Sequence[Arm],
-    main: Table,
-    differences: Table,
-    sentences: Sequence[str],
-    pictures: Sequence[Figure],
-    folder: Path,
-    out: Path,
-) -> str:
-    parts = [f"# {escape_markdown(study.title)}", *(escape_markdown(note) for note in study.notes)]
-    parts += ["## Results", to_markdown(main), to_markdown(differences)]
-    parts += ["## Reading", "\n".join(f"- {escape_markdown(sentence)}" for sentence in sentences)]
-    parts.append("## Figures")
+def _head(study: Study, main: Table, differences: Table, sentences: Sequence[str]) -> list[str]:
+    return [
+        f"# {escape_markdown(study.title)}",
+        *(escape_markdown(note) for note in study.notes),
+        "## Results",
+        to_markdown(main),
+        to_markdown(differences),
+        "## Reading",
+        "\n".join(f"- {escape_markdown(sentence)}" for sentence in sentences),
+    ]
+
+
+def _figures(pictures: Sequence[Figure], out: Path) -> list[str]:
+    parts = ["## Figures"]
     for picture in pictures:
         where = picture.file.relative_to(out).as_posix()
         parts += [f"### {picture.title}", f"![{picture.title}]({where})", f"*{escape_markdown(picture.caption)}*"]
-    parts.append("## How it was decoded")
-    parts.append("\n".join(_decoding_line(arm) for arm in measured))
-    parts.append("## Completions")
-    parts += [to_markdown(examples_table(arm.evaluations[0])) for arm in measured if arm.evaluations[0].examples]
-    parts += ["## Files", "\n".join(_folder_line(arm, folder) for arm in study.arms)]
-    parts.append(f"Made from these folders alone with `python -m steprs.report {folder.name.replace('`', '')}`.")
-    return "\n\n".join(parts) + "\n"
+    return parts
 
 
-def _decoding_line(arm: Arm) -> str:
-    return f"- **{escape_markdown(arm.label)}**: " + escape_markdown("; ".join(evaluation_notes(arm.evaluations[0])))
+def _details(study: Study, rows: Sequence[Measured], folder: Path) -> list[str]:
+    first = [(row.arm.label, row.arm.evaluations[0]) for row in rows]
+    decoding = [
+        f"- **{escape_markdown(label)}**: {escape_markdown('; '.join(evaluation_notes(r)))}" for label, r in first
+    ]
+    return [
+        "## How it was decoded",
+        "\n".join(decoding),
+        "## Completions",
+        *(to_markdown(examples_table(result)) for _, result in first if result.examples),
+        "## Files",
+        "\n".join(_folder_line(arm, folder) for arm in study.arms),
+        f"Made from these folders alone with `python -m steprs.report {folder.name.replace('`', '')}`.",
+    ]
 
 
 def _folder_line(arm: Arm, folder: Path) -> str:
