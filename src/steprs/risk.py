@@ -80,12 +80,10 @@ def two_valued_scale(pass_rate: Tensor, risk_coef: Tensor) -> Tensor:
     else:
         side = torch.where(risk_coef < 0, 1 - pass_rate, pass_rate)
     # The clamp makes b = 0 exact without a mask: 1e-300 / 1e-300 = 1 and e^-1e-300 = 1.
-    size = risk_coef.abs().clamp_(min=_TINY)
-    minus_size = -size
-    tail = torch.exp(minus_size)
-    lift = torch.expm1(minus_size).neg_()
-    # Multiplication and addition apart: a fused operation would round differently on some paths.
-    return lift / tail.add_(side * lift).mul_(size)
+    minus_size = risk_coef.abs().clamp_(min=_TINY).neg_()
+    tail, minus_lift = torch.exp(minus_size), torch.expm1(minus_size)
+    # Multiplication and subtraction apart: a fused operation would round differently on some paths.
+    return minus_lift.div_(tail.sub_(side * minus_lift).mul_(minus_size))
 
 
 @torch.no_grad()
