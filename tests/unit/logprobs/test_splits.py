@@ -147,6 +147,18 @@ def test_head_in_chunks_is_the_head(kit, support):
     assert (chunked.entropies_N - whole.entropies_N).abs().max() < 1e-12
 
 
+def test_head_in_chunks_recomputes_under_the_same_autocast(kit):
+    policy = dataclasses.replace(kit.policy("block_causal", double=False), compute_dtype=torch.bfloat16)
+    trajectory = kit.trajectory(policy, 3, rows=2, length=6)
+    (batch,) = plan_trace(trajectory, policy)
+    whole = score_batch(policy, trajectory, batch).logprobs_N
+    chunked = score_batch(policy, trajectory, batch, head_elements=2 * policy.vocab_size).logprobs_N
+    assert whole.dtype == torch.float32
+    assert (whole - chunked).abs().max() < 1e-6
+    pairs = zip(kit.gradients(policy, whole.sum()), kit.gradients(policy, chunked.sum()), strict=True)
+    assert all((a - b).abs().max() <= 0.02 * (1 + b.abs().max()) for a, b in pairs)
+
+
 def test_head_never_sees_more_rows_than_a_chunk(kit, monkeypatch):
     policy = kit.policy("block_causal")
     trajectory = kit.trajectory(policy, 3, rows=4, length=8)

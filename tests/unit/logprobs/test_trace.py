@@ -84,6 +84,8 @@ def test_tokens_after_the_first_end_carry_no_loss(kit):
     rows = [batch.pack() for batch in plan_trace(trajectory, policy)]
     # State 3 reveals only what lies behind the end: it costs no forward.
     assert sum(len(packed.ids_RT) for packed in rows) == 3
+    # The prompt's left padding is not computed either.
+    assert {packed.ids_RT.shape[1] for packed in rows} == {int(trajectory.prompt_mask_BC.sum()) + 5}
 
 
 def test_packed_block_row_holds_prompt_clean_blocks_but_the_last_and_every_state(kit):
