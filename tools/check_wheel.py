@@ -46,10 +46,9 @@ def look_into(wheel: Path) -> None:
 
 
 def method_tests() -> list[Path]:
-    """Test files of layers 0-2: those named after a module of the method, and the properties of one."""
-    unit = [path for path in (ROOT / "tests/unit").glob("test_*.py") if path.stem.split("_")[1] in METHOD]
-    properties = [path for path in (ROOT / "tests/properties").glob("test_*.py") if path.stem.split("_")[1] in METHOD]
-    return sorted(unit + properties)
+    """Unit and property tests of layers 0-2: files or folders named after one of their modules."""
+    found = [*(ROOT / "tests/unit").rglob("test_*.py"), *(ROOT / "tests/properties").rglob("test_*.py")]
+    return sorted(path for path in found if path.parent.name in METHOD or path.stem.split("_")[1] in METHOD)
 
 
 def run_tests(wheel: Path, folder: Path) -> None:

@@ -36,8 +36,8 @@ PUBLIC = [
     "evaluate",
     "errors",
 ]
-# These need a checkpoint or a run; their pages show them instead.
-WITHOUT_DOCTEST = {"Trajectory", "load_policy", "train", "evaluate", "errors"}
+# These need a recorded rollout, a checkpoint or a run; their pages show them instead.
+WITHOUT_DOCTEST = {"Trajectory", "state_at", "denoising_progress", "load_policy", "train", "evaluate", "errors"}
 
 
 @pytest.mark.parametrize("name", PUBLIC)

@@ -22,8 +22,8 @@ from steprs.types import Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY_RUN = [
-    "train/countdown", "train.updates=2", "train.prompts_per_update=2", "train.group_size=4", "train.eval_every=0",
-    "eval.problems=4", "eval.samples=2", "eval.k=[1,2]", "risk.calibration.prompts=4", "risk.calibration.samples=2",
+    "train/countdown", "train.updates=2", "train.prompts_per_update=4", "train.group_size=4", "train.eval_every=0",
+    "eval.problems=4", "eval.samples=2", "eval.k=[1,2]", "risk.scale=1",
 ]  # fmt: skip
 
 
@@ -142,7 +142,7 @@ class TestTrainAndEval:
     def test_dry_run_writes_nothing(self, tmp_path: Path) -> None:
         done = steprs_process("train", *TINY_RUN, "--dry-run", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        assert "2 prompts x 4 rollouts" in done.stdout
+        assert "4 prompts x 4 rollouts" in done.stdout
         assert list(tmp_path.iterdir()) == []
 
     def test_a_run_names_what_comes_next(self, trained: Trained) -> None:
@@ -167,7 +167,7 @@ class TestTrainAndEval:
         records = [json.loads(line) for line in (trained.folder / "run/metrics.jsonl").read_text().splitlines()]
         logged = {key for record in records for key in record}
         assert logged - explained == set(), "docs/metrics.md does not explain these"
-        assert explained - logged <= {"kl/mean"}, "docs/metrics.md explains what no run logs"
+        assert explained - logged <= {"risk/constant_risk_coef"}, "docs/metrics.md explains what no run logs"
 
     def test_control_c_says_how_to_go_on(self, tmp_path: Path) -> None:
         command = [sys.executable, "-m", "steprs", "train", *TINY_RUN, "train.updates=500", "-o", "run"]
