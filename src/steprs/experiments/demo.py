@@ -81,13 +81,14 @@ def run_demo(
     at_once = at_once or processes_at_once(2)
     print(_plan(configs, problems, samples, at_once, folder), flush=True)
     shared = configs["StepRS decreasing"]
-    run_jobs([_calibration(folder, shared)], folder, title="calibrating", at_once=1)
-    print(calibration_sentence(folder), flush=True)
+    if shared.risk.scale == "calibrated":
+        run_jobs([_calibration(folder, shared)], folder, title="calibrating", at_once=1)
+    print(scale_sentence(folder, shared), flush=True)
     jobs = [_bases(folder, shared, problems, samples)]
     jobs += [_arm(folder, label, config, problems, samples) for label, config in configs.items()]
     # The base and the first arm start together; with two processes nothing waits at the end.
     run_jobs(jobs, folder, title="measuring and training", at_once=at_once)
-    _write_json(folder / "manifest.json", _manifest(folder))
+    _write_json(folder / "manifest.json", _manifest(folder, shared))
     _write_json(folder / "demo.json", {**settings, "finished": True})
     _report(folder)
     print(f"\n{(time.monotonic() - started) / 60:.1f} minutes; run folders: {_folders(folder)}")
@@ -102,8 +103,10 @@ def arm_configs(overrides: Sequence[str] = ()) -> dict[str, RunConfig]:
     }
 
 
-def calibration_sentence(folder: Path) -> str:
-    """What was measured and which scale follows from it."""
+def scale_sentence(folder: Path, config: RunConfig) -> str:
+    """The risk scale and where it comes from."""
+    if config.risk.scale != "calibrated":
+        return f"risk scale: {config.risk.scale}, as given"
     frozen = json.loads((folder / "calibration.json").read_text(encoding="utf-8"))
     measured = frozen["capability"]
     return (
@@ -215,9 +218,9 @@ def _plan(configs: Mapping[str, RunConfig], problems: int, samples: int, at_once
     )
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
+def _manifest(folder: Path, config: RunConfig) -> dict[str, Any]:
     notes = [
-        calibration_sentence(folder),
+        scale_sentence(folder, config),
         "All arms start from the same policy and see the same training prompts. Schedules' ends are multiples of the "
         "risk scale; direction and calibration rule are this project's choices, not claims about the published method.",
     ]

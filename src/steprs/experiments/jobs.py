@@ -16,6 +16,7 @@ from typing import Any
 from ..errors import RunFolderError
 from ..progress import track
 
+WORKER = ("-m", "steprs.experiments.worker")
 POLL_SECONDS = 0.25
 GRACE_SECONDS = 90.0  # a stopped training run still has to finish its step and write a checkpoint
 
@@ -88,7 +89,7 @@ def _start(job: Job, folder: Path) -> subprocess.Popen[bytes]:
     threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     with (place / f"{job.name}.log").open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "steprs.experiments.worker", str(spec)],
+            [sys.executable, *WORKER, str(spec)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

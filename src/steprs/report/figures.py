@@ -162,7 +162,8 @@ def draw_pass_at_k(curves: Sequence[Curve], labels: Sequence[str], path: Path) -
         axes.set_xlabel("k, tries at each problem")
         axes.set_ylabel("pass@k on held-out problems")
         if curves:
-            axes.legend(loc="lower right")
+            axes.legend(loc="best")
+            _at_least(axes, 0.1)
     return path
 
 
@@ -179,7 +180,9 @@ def draw_learning(train: Sequence[Curve], dev: Sequence[Curve], labels: Sequence
             axes.set_xlabel("update")
             axes.xaxis.get_major_locator().set_params(integer=True)
             axes.set_title(title)
-            if not curves:
+            if curves:
+                _at_least(axes, 0.1)
+            else:
                 axes.text(0.5, 0.5, "nothing logged", transform=axes.transAxes, ha="center", color="#666666")
         handles, names = (left if train else right).get_legend_handles_labels()
         if handles:
@@ -259,6 +262,13 @@ def _line(axes: Axes, curve: Curve, number: int, *, marker: bool) -> None:
             axes.vlines(curve.x, curve.low, curve.high, color=colour, linewidth=1.4)
         else:
             axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.13, linewidth=0)
+
+
+def _at_least(axes: Axes, span: float) -> None:
+    """Widen a vertical axis of nearly equal rates, which would otherwise blow up rounding errors."""
+    low, high = axes.get_ylim()
+    if high - low < span:
+        axes.set_ylim(max(low - span / 2, -0.01), max(low - span / 2, -0.01) + span)
 
 
 def _at_powers_of_two(x: Floats) -> list[int]:

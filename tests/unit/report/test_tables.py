@@ -35,7 +35,7 @@ def test_text():
     assert lines[0] == "A | title"
     assert lines[1] == "arm                           pass@1    gain   n"
     assert lines[3] == "<b>one|two</b>  0.500 [0.250, 0.750]  +0.125  16"
-    assert lines[4] == "three                               –       –   4"
+    assert lines[4] == "three                              –       –   4"
     assert lines[5] == "a note"
 
 
