@@ -7,14 +7,14 @@ The plain form computes every member's exponential at every token, [P, G, L] for
 from __future__ import annotations
 
 import time
-import tracemalloc  # noqa: F401  (imported before torch so that its own start-up is not measured)
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from steprs.advantages import stepwise_advantages, stepwise_advantages_flat
 from steprs.risk import entropic_advantages, general_advantages
-from steprs.schedules import CosineSchedule, LinearSchedule, PassRateSchedule, PowerSchedule, scaled
+from steprs.schedules import AbstractSchedule, CosineSchedule, LinearSchedule, PassRateSchedule, PowerSchedule, scaled
 
 PROMPTS, GROUP, LENGTH = 64, 16, 1024
 
@@ -60,9 +60,10 @@ def main() -> None:
         return torch.where(mask, values, 0.0).float()
 
     def flat() -> object:
-        return stepwise_advantages_flat(rewards.flatten(), ids, progress.flatten(0, 1), linear, mask_BL=mask.flatten(0, 1))
+        rows = rewards.flatten(), ids, progress.flatten(0, 1)
+        return stepwise_advantages_flat(*rows, linear, mask_BL=mask.flatten(0, 1))
 
-    def with_(schedule, mask=mask, **options) -> Callable[[], object]:  # noqa: ANN001
+    def with_(schedule: AbstractSchedule, mask: torch.Tensor = mask, **options: Any) -> Callable[[], object]:
         return lambda: stepwise_advantages(rewards, progress, schedule, mask_PGL=mask, **options)
 
     rows = {

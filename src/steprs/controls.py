@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -246,7 +246,8 @@ def rms_factors(
 
 def distinct(values: Tensor) -> tuple[Tensor, Tensor]:
     """The different values in ascending order, and for each element the position of its value among them."""
-    names, inverse = torch.unique(values, return_inverse=True)  # type: ignore[no-untyped-call]
+    unique: Any = torch.unique  # untyped in torch
+    names, inverse = unique(values, return_inverse=True)
     return names, inverse
 
 

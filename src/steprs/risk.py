@@ -33,6 +33,7 @@ _LINEAR_BELOW = 2.0**-60
 # exp of this is finite with room for a sum over a group; beyond it w_i is 0 to the last bit of (w_i - 1).
 _EXPONENT_LIMIT = 600.0
 _TINY = 1e-300
+_SHARP_BELOW = 2.0**-10
 
 
 @torch.no_grad()
@@ -68,7 +69,7 @@ def two_valued_scale(pass_rate: Tensor, risk_coef: Tensor) -> Tensor:
     """`risk_scale` without checks, for float64 tensors where `pass_rate` broadcasts into `risk_coef`.
 
     One form for both signs and all sizes: with a = |b|, t = 1 - e^-a and m = p (b > 0) or 1 - p (b < 0),
-    c = t / (a (e^-a + m t)). Nothing cancels and nothing overflows.
+    c = t / (a (1 - (1 - m) t)), where the bracket is e^-a + m t for small m. Nothing cancels and nothing overflows.
     """
     if risk_coef.numel() == 0:
         return torch.ones_like(risk_coef)
@@ -79,11 +80,16 @@ def two_valued_scale(pass_rate: Tensor, risk_coef: Tensor) -> Tensor:
         side = 1 - pass_rate
     else:
         side = torch.where(risk_coef < 0, 1 - pass_rate, pass_rate)
-    # The clamp makes b = 0 exact without a mask: 1e-300 / 1e-300 = 1 and e^-1e-300 = 1.
+    # The clamp makes b = 0 exact without a mask: 1e-300 / 1e-300 = 1.
     minus_size = risk_coef.abs().clamp_(min=_TINY).neg_()
-    tail, minus_lift = torch.exp(minus_size), torch.expm1(minus_size)
-    # Multiplication and subtraction apart: a fused operation would round differently on some paths.
-    return minus_lift.div_(tail.sub_(side * minus_lift).mul_(minus_size))
+    minus_lift = torch.expm1(minus_size)
+    # Each product and sum is rounded by itself: a fused operation would round differently on some paths.
+    below = ((1 - side) * minus_lift).add_(1.0)
+    sharp = side < _SHARP_BELOW
+    if bool(sharp.any()):
+        # 1 - (1 - m) t cancels for small m; live groups of up to 1024 never come here.
+        below = torch.where(sharp, torch.exp(minus_size).sub_(side * minus_lift), below)
+    return minus_lift.div_(below.mul_(minus_size))
 
 
 @torch.no_grad()
