@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -20,9 +20,7 @@ Unmasking = Literal[
     "low_confidence", "max_probability", "entropy", "entropy_bound", "confidence_threshold", "random", "left_to_right"
 ]
 Control = Literal["full", "flat", "constant", "reverse", "shuffle-token", "shuffle-state", "state-only", "centred"]
-Rule = Literal[
-    "halve-failure", "odds", "log-inverse", "max-scale", "crossover", "weight-cap", "mass-neutral", "target"
-]
+Rule = Literal["halve-failure", "odds", "log-inverse", "max-scale", "crossover", "weight-cap", "mass-neutral", "target"]
 
 
 class Section(BaseModel):
@@ -150,7 +148,7 @@ class TrainConfig(Section):
     betas: tuple[float, float] = (0.9, 0.95)
     weight_decay: float = Field(0.0, ge=0.0)
     max_grad_norm: float = Field(1.0, gt=0.0)
-    token_budget: int = Field(16384, ge=1)
+    token_budget: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     save_every: int = Field(20, ge=0)
     keep_last: int = Field(2, ge=1)
     eval_every: int = Field(20, ge=0)
@@ -173,7 +171,9 @@ class EvalConfig(Section):
     @model_validator(mode="after")
     def _k_within_samples(self) -> EvalConfig:
         if max(self.k) > self.samples:
-            raise ValueError(f"eval.k holds {max(self.k)} but eval.samples is {self.samples}; pass@k needs k <= samples")
+            raise ValueError(
+                f"eval.k holds {max(self.k)} but eval.samples is {self.samples}; pass@k needs k <= samples"
+            )
         return self
 
 

@@ -13,7 +13,7 @@ SMALL = {
     "train": {
         "updates": 3,
         "prompts_per_update": 4,
-        "group_size": 4,
+        "group_size": 8,
         "warmup_updates": 1,
         "save_every": 1,
         "eval_every": 0,

@@ -31,18 +31,22 @@ def build_task(config: TaskConfig) -> AbstractTask:
     return get_task(config.name, **config.options)
 
 
-def build_policy(config: PolicyConfig, *, path: str | None = None, device: torch.device | str | None = None) -> Policy:
-    """The policy of the settings, or the same settings with the weights at `path`."""
+def build_policy(
+    config: PolicyConfig, *, path: str | None = None, device: torch.device | str | None = None, seed: int = 0
+) -> Policy:
+    """The policy of the settings, or the same settings with the weights at `path`; `seed` is of new adapters."""
     lora = None if config.lora is None else Lora(**config.lora.model_dump())
-    return load_policy(
-        path or config.path,
-        dtype=config.dtype,
-        attention=config.attention,
-        lora=lora,
-        gradient_checkpointing=config.gradient_checkpointing,
-        trust_remote_code=config.trust_remote_code,
-        device=device,
-    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return load_policy(
+            path or config.path,
+            dtype=config.dtype,
+            attention=config.attention,
+            lora=lora,
+            gradient_checkpointing=config.gradient_checkpointing,
+            trust_remote_code=config.trust_remote_code,
+            device=device,
+        )
 
 
 def resolve(config: RunConfig, policy: Policy, task: AbstractTask) -> RunConfig:
@@ -55,13 +59,19 @@ def resolve(config: RunConfig, policy: Policy, task: AbstractTask) -> RunConfig:
     kind = given.kind if given.kind != "auto" else "block" if policy.attention == "block_causal" else "masked"
     length = given.length or defaults.get("length") or task.completion_length
     block = given.block_size or policy.block_size or defaults.get("block_size") or length
-    filled = {
-        "kind": kind,
-        "length": length,
-        "block_size": block,
-        "steps": given.steps or defaults.get("steps") or length,
-    }
-    return config.model_copy(update={"sampler": given.model_copy(update=filled)})
+    # The checkpoint's number of steps belongs to its length; another length gets a step a token.
+    steps = given.steps or (defaults.get("steps") if length == defaults.get("length") else None) or length
+    filled = {"kind": kind, "length": length, "block_size": block, "steps": steps}
+    budget = config.train.token_budget
+    if budget == "auto":
+        # CPUs are fastest while one layer's activations stay in cache; GPUs want long rows of work.
+        budget = 2048 if policy.device.type == "cpu" else 32768
+    return config.model_copy(
+        update={
+            "sampler": given.model_copy(update=filled),
+            "train": config.train.model_copy(update={"token_budget": budget}),
+        }
+    )
 
 
 def build_sampler(config: SamplerConfig, policy: Policy) -> Sampler:
@@ -149,7 +159,7 @@ def loop_settings(config: RunConfig) -> LoopSettings:
         updates=train.updates,
         prompts_per_update=train.prompts_per_update,
         group_size=train.group_size,
-        token_budget=train.token_budget,
+        token_budget=int(train.token_budget),
         max_rows=config.sampler.max_rows,
         max_prompt_tokens=config.task.max_prompt_tokens,
         bad_rewards=config.task.bad_rewards,

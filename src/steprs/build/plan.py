@@ -25,6 +25,7 @@ def plan_text(config: RunConfig) -> str:
     task = build_task(config.task)
     policy = build_policy(config.policy)
     config = resolve(config, policy, task)
+    budget = int(config.train.token_budget)
     sampler = build_sampler(config.sampler, policy)
     scale = 1.0 if config.risk.scale == "calibrated" else config.risk.scale
     schedule = build_schedule(config.risk, scale)
@@ -33,7 +34,7 @@ def plan_text(config: RunConfig) -> str:
     rollouts = config.train.prompts_per_update * config.train.group_size
     sizes = ", ".join(f"{len(task.problems(split))} {split}" for split in ("train", "dev", "test"))  # type: ignore[arg-type]
     tokens = tokens_per_rollout(policy, task, sampler.decoding, config.loss.states_per_rollout)
-    micro = -(-rollouts * tokens // config.train.token_budget)
+    micro = -(-rollouts * tokens // budget)
     lines = [
         f"policy      {config.policy.path}: {weights:,} weights, {trained:,} trained, {policy.attention}, "
         f"computes in {str(policy.compute_dtype).removeprefix('torch.')}",
@@ -46,7 +47,7 @@ def plan_text(config: RunConfig) -> str:
         f"{config.loss.inner_updates} optimiser step(s), loss {config.loss.kind}, {config.loss.aggregation}, "
         f"all-equal groups {'stay in' if config.loss.count_dead_groups else 'leave'} the mean",
         f"scoring     {config.loss.logprobs}: about {tokens} tokens a rollout, at most {micro} micro-batch(es) of "
-        f"{config.train.token_budget} tokens a process",
+        f"{budget} tokens a process",
         f"memory      about {memory_bytes(config, policy, weights, trained) / MIB:,.0f} MiB for weights, optimiser "
         "and one micro-batch",
         f"length      {config.train.updates} updates, checkpoint every {config.train.save_every}, dev evaluation every "
@@ -81,7 +82,8 @@ def memory_bytes(config: RunConfig, policy: Policy, weights: int, trained: int) 
     model = policy.model.config
     half = 2 if str(policy.compute_dtype) == "torch.bfloat16" else 4
     kept = 1 if config.policy.gradient_checkpointing else 34
-    activations = config.train.token_budget * model.hidden_size * model.num_hidden_layers * kept * half
-    logits = 2 * 4 * min(config.train.token_budget, 1024) * policy.vocab_size
+    budget = int(config.train.token_budget)
+    activations = budget * model.hidden_size * model.num_hidden_layers * kept * half
+    logits = 2 * 4 * min(budget, 1024) * policy.vocab_size
     reference = 4 * weights if config.loss.kl_coef > 0 and config.policy.lora is None else 0
     return 4 * weights + 12 * trained + reference + activations + logits

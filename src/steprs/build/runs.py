@@ -128,7 +128,7 @@ def _objects(
     """Everything that is trained with, and the configuration with nothing left open."""
     task = build_task(config.task)
     weights = None if checkpoint is None or config.policy.lora is not None else str(checkpoint)
-    policy = build_policy(config.policy, path=weights, device=accelerator.device)
+    policy = build_policy(config.policy, path=weights, device=accelerator.device, seed=config.seed)
     config = resolve(config, policy, task)
     _check(config, accelerator)
     sampler = build_sampler(config.sampler, policy)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ..errors import NonFiniteError
 from ..policies.distribution import forbidden_ids, token_logprobs, truncation_support
 from ..types import Decoding
 
@@ -135,6 +136,7 @@ def _sample_chunk(
     logits_NV: Tensor, uniforms_N: Tensor, decoding: Decoding, forbidden: Sequence[int], store_support: bool
 ) -> Draws:
     logprobs_NV = token_logprobs(logits_NV, temperature=decoding.temperature, forbidden_ids=forbidden)
+    _refuse_nan(logprobs_NV)
     support_NK = None
     if is_truncated(decoding):
         support_NK = truncation_support(logprobs_NV, top_p=decoding.top_p, top_k=decoding.top_k)
@@ -148,3 +150,13 @@ def _sample_chunk(
         entropies_N=torch.special.entr(logprobs_NV.exp()).sum(-1).float(),
         support_NK=support_NK if store_support else None,
     )
+
+
+def _refuse_nan(logprobs_NV: Tensor) -> None:
+    """One bad logit makes its whole row NaN after the softmax, so one column tells."""
+    bad_N = logprobs_NV[:, 0].isnan()
+    if bool(bad_N.any()):
+        raise NonFiniteError(
+            f"the model's logits are not finite at {int(bad_N.sum())} of {len(bad_N)} positions; "
+            "nothing can be sampled from them: check the weights, or compute in float32"
+        )

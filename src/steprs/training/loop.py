@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,8 +75,9 @@ def train(run: Run, folder: RunFolder, accelerator: Accelerator, *, resume_from:
     position, batch = Position(processes=accelerator.num_processes), None
     if resume_from is not None:
         position, batch = state.restore(resume_from, policy, optimizer, accelerator)
-        if accelerator.is_main_process:
-            _forget_after(folder, position.update)
+    if accelerator.is_main_process:
+        # A run that was killed before its first checkpoint starts afresh, and so do its records.
+        _forget_after(folder, position.update if resume_from is not None else -1)
     scoring_policy = policy.with_module(accelerator.prepare_model(policy.module))
 
     said = False
@@ -97,7 +98,8 @@ def train(run: Run, folder: RunFolder, accelerator: Accelerator, *, resume_from:
                 batch = collect_batch(run, accelerator, update)
             collected = time.perf_counter()
             for inner in range(position.inner, settings.loss.inner_updates):
-                batch, record = inner_update(run, scoring_policy, optimizer, batch, accelerator, update)
+                with _dropout_noise(settings.seed, update, inner):
+                    batch, record = inner_update(run, scoring_policy, optimizer, batch, accelerator, update)
                 if inner + 1 < settings.loss.inner_updates:
                     position = dataclasses.replace(position, inner=inner + 1)
                     _stop_if_asked(stop, accelerator, folder, lambda: save(position, batch))  # noqa: B023 - called at once
@@ -161,13 +163,15 @@ def rollouts(run: Run, accelerator: Accelerator, update: int) -> tuple[Trajector
     chosen = prompt_indices(settings.seed, update, settings.prompts_per_update, len(run.train_problems))
     problems = [run.train_problems[chosen[i]] for i in share]
     policy.train(False)
-    trajectory = collect(
-        policy, run.sampler, problems,
-        group_size=settings.group_size, seed=settings.seed, purpose="train", update=update,
-        prompt_index_P=torch.tensor(list(share)), max_prompt_tokens=settings.max_prompt_tokens,
-        max_rows=settings.max_rows, store_support=True,
-    )  # fmt: skip
-    _check_weights_if_nonfinite(policy, trajectory.sampling_logprobs_BL, update)
+    try:
+        trajectory = collect(
+            policy, run.sampler, problems,
+            group_size=settings.group_size, seed=settings.seed, purpose="train", update=update,
+            prompt_index_P=torch.tensor(list(share)), max_prompt_tokens=settings.max_prompt_tokens,
+            max_rows=settings.max_rows, store_support=True,
+        )  # fmt: skip
+    except NonFiniteError as error:
+        raise NonFiniteError(f"update {update}: {error}. {_where_nonfinite(policy)}") from None
     texts = decode_completions(policy, trajectory)
     rewards = score_rollouts(run.task, problems, texts, settings.group_size, bad_rewards=settings.bad_rewards)
     return merged(trajectory, settings.loss.shrinkage), rewards, problems, texts
@@ -241,6 +245,15 @@ def inner_update(
     return batch, record
 
 
+@contextmanager
+def _dropout_noise(seed: int, update: int, inner: int) -> Iterator[None]:
+    """The only noise that torch draws itself, keyed like all other; the caller's generator is untouched."""
+    key = row_keys(seed, "dropout", update, torch.tensor([inner]), torch.tensor([0]))
+    with torch.random.fork_rng():
+        torch.manual_seed(int(key))
+        yield
+
+
 def _evaluate_dev(run: Run, folder: RunFolder, accelerator: Accelerator, position: Position) -> Position:
     """pass@k on dev problems, on the main process; the others wait and are told the outcome."""
     outcome = torch.zeros(1, dtype=torch.float64, device=accelerator.device)
@@ -281,24 +294,14 @@ def _stop_if_asked(stop: StopRequest, accelerator: Accelerator, folder: RunFolde
         raise RunInterrupted(folder.path)
 
 
-def _check_weights_if_nonfinite(policy: Policy, values: torch.Tensor, update: int) -> None:
-    if bool(torch.isfinite(values).all()):
-        return
+def _where_nonfinite(policy: Policy) -> str:
     name = first_nonfinite(policy.unwrapped.named_parameters())
-    where = f"the first such weight is {name}" if name else "all weights are finite, so a forward overflowed"
-    raise NonFiniteError(
-        f"update {update}: rollouts gave log-probabilities that are not finite; {where}. "
-        "Nothing was saved over the last checkpoint"
-    )
+    found = f"The first weight that is not finite is {name}" if name else "All weights are finite"
+    return f"{found}; the last checkpoint is intact"
 
 
 def _check_losses(policy: Policy, record: dict[str, float], update: int) -> None:
     bad = next((key for key, value in record.items() if value - value != 0.0), None)
-    if bad is None:
-        return
-    name = first_nonfinite(policy.unwrapped.named_parameters())
-    raise NonFiniteError(
-        f"update {update}: {bad} is {record[bad]}; "
-        + (f"the first weight that is not finite is {name}. " if name else "all weights are finite. ")
-        + "No step was made and the last checkpoint is intact"
-    )
+    if bad is not None:
+        where = _where_nonfinite(policy)
+        raise NonFiniteError(f"update {update}: {bad} is {record[bad]}, so no step was made. {where}")
