@@ -18,6 +18,7 @@ from torch import Tensor
 
 from .calibration import bisect_root, calibrate_risk
 from .errors import ArgumentError, CalibrationError
+from .randomness import row_keys, uniforms
 from .risk import risk_scale
 from .schedules import AbstractSchedule
 
@@ -111,20 +112,9 @@ def _state_ranks(states_BL: Tensor, mask_BL: Tensor) -> Tensor:
 
 
 def _uniforms(seed: int, row_keys_B: Tensor, length: int) -> Tensor:
-    """Counter-based uniforms in [0, 1), float64 [B, length]: a hash of (seed, key, position) in wrapping int64."""
-    position_L = torch.arange(length, dtype=torch.int64, device=row_keys_B.device)
-    start_B1 = _mixed(_mixed(torch.full_like(row_keys_B, seed) + _GOLDEN) + row_keys_B).unsqueeze(1)
-    return ((_mixed(start_B1 + position_L * _GOLDEN) >> 11) & ((1 << 53) - 1)).double() * 2.0**-53
-
-
-_GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
-
-
-def _mixed(value: Tensor) -> Tensor:
-    """The finaliser of splitmix64 (Steele et al., 2014); shifts are logical."""
-    value = (value ^ ((value >> 30) & ((1 << 34) - 1))) * (0xBF58476D1CE4E5B9 - (1 << 64))
-    value = (value ^ ((value >> 27) & ((1 << 37) - 1))) * (0x94D049BB133111EB - (1 << 64))
-    return value ^ ((value >> 31) & ((1 << 33) - 1))
+    """One number a row and place, by the row's own key: float64 [B, length]."""
+    keys_B = row_keys(seed, "shuffle", 0, row_keys_B, torch.zeros_like(row_keys_B))
+    return uniforms(keys_B, 0, torch.arange(length, device=row_keys_B.device))
 
 
 @torch.no_grad()

@@ -7,8 +7,9 @@ from torch import Tensor
 
 from ..errors import ArgumentError
 from ..policies.base import Policy
+from ..randomness import uniforms
 from ..types import Trajectory
-from .noise import Noise, check_keys, uniforms
+from .noise import Noise, check_keys
 from .plan import DEFAULT_TOKEN_BUDGET, ScoringBatch, make_plan
 from .score import score_plan
 from .trace import active_tokens
@@ -45,8 +46,8 @@ def plan_coupled(
     scored_BL = active_tokens(trajectory, rows)
     batch, length = scored_BL.shape
     keys_B = check_keys(keys_B, batch, "coupled scoring")
-    rate_B1 = low + (high - low) * uniforms(keys_B, 0, torch.zeros(1, dtype=torch.int64))
-    second_BL = uniforms(keys_B, 1, torch.arange(length)) >= rate_B1
+    rate_B1 = low + (high - low) * uniforms(keys_B, 0, torch.zeros(1, dtype=torch.int64), stream=0)
+    second_BL = uniforms(keys_B, 0, torch.arange(length), stream=1) >= rate_B1
     noise = Noise(
         state_BL=second_BL.long().masked_fill(trajectory.unmask_step_BL < 0, -1),
         cumulative=False,

@@ -13,10 +13,6 @@ from torch import Tensor
 
 from ..errors import ArgumentError
 
-_GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
-_FIRST = 0xBF58476D1CE4E5B9 - (1 << 64)
-_SECOND = 0x94D049BB133111EB - (1 << 64)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Noise:
@@ -53,35 +49,3 @@ def check_keys(keys_B: Tensor | None, rows: int, method: str) -> Tensor:
             "Hash what names the rollout (seed, update, prompt, rollout), never its position in a batch"
         )
     return keys_B
-
-
-def uniforms(keys_B: Tensor, stream: int, counters_BL: Tensor) -> Tensor:
-    """One number in (0, 1) for each rollout key, stream and counter (SplitMix64, Steele, Lea & Flood 2014).
-
-    Args:
-        keys_B: int64 [B].
-        stream: a small integer; other streams are unrelated.
-        counters_BL: int64 [B, L] or [L].
-
-    Returns:
-        float64 [B, L].
-
-    >>> keys = torch.tensor([7, 8])
-    >>> both = uniforms(keys, 0, torch.arange(3))
-    >>> bool((both[1] == uniforms(keys[1:], 0, torch.arange(3))[0]).all())
-    True
-    """
-    state_B1 = _mix(_mix(keys_B + _GOLDEN) ^ (stream * _GOLDEN % (1 << 63)))[:, None]
-    bits_BL = _mix(_mix(state_B1 + _GOLDEN) ^ (counters_BL.to(keys_B.device) * _GOLDEN))
-    return (_shift(bits_BL, 12).double() + 0.5) * 2.0**-52
-
-
-def _mix(bits: Tensor) -> Tensor:
-    bits = (bits ^ _shift(bits, 30)) * _FIRST
-    bits = (bits ^ _shift(bits, 27)) * _SECOND
-    return bits ^ _shift(bits, 31)
-
-
-def _shift(bits: Tensor, count: int) -> Tensor:
-    """Logical right shift; torch's shift of an int64 is arithmetic."""
-    return (bits >> count) & ((1 << (64 - count)) - 1)

@@ -7,8 +7,9 @@ from torch import Tensor
 
 from ..errors import ArgumentError
 from ..policies.base import Policy, count_before
+from ..randomness import uniforms
 from ..types import Trajectory
-from .noise import Noise, check_keys, uniforms
+from .noise import Noise, check_keys
 from .plan import DEFAULT_TOKEN_BUDGET, ScoringBatch, make_plan
 from .score import score_plan
 from .trace import active_tokens

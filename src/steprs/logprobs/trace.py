@@ -7,9 +7,10 @@ from torch import Tensor
 
 from ..errors import ArgumentError
 from ..policies.base import Policy
+from ..randomness import uniforms
 from ..states import merge_steps
 from ..types import Trajectory
-from .noise import Noise, check_keys, uniforms
+from .noise import Noise, check_keys
 from .plan import DEFAULT_TOKEN_BUDGET, ScoringBatch, make_plan
 from .score import score_plan
 
@@ -103,7 +104,7 @@ def _draw_states(state_BL: Tensor, scored_BL: Tensor, count: int, keys_B: Tensor
     states = int(state_BL.max().clamp(min=0)) + 1
     present_BS = torch.zeros(state_BL.shape[0], states, dtype=torch.int64, device=state_BL.device)
     present_BS.scatter_add_(1, state_BL.clamp(min=0), scored_BL.long())
-    priority_BS = uniforms(keys_B, 2, torch.arange(states)).masked_fill(present_BS == 0, 2.0)
+    priority_BS = uniforms(keys_B, 0, torch.arange(states), stream=2).masked_fill(present_BS == 0, 2.0)
     rank_BS = priority_BS.argsort(1).argsort(1)
     drawn_BL = (rank_BS < count).gather(1, state_BL.clamp(min=0))
     available_B = (present_BS > 0).sum(1)

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ..errors import ArgumentError, SamplingError, TaskError
 from ..policies.base import Policy
+from ..randomness import row_keys
 from ..types import Decoding, Problem, Trajectory
-from .random import row_keys
 
 _warned_greedy: set[tuple[Decoding, int]] = set()
 
@@ -132,7 +132,7 @@ def collect(
         sampler: how to decode.
         problems: P of them; leave out overlong ones with `encode_prompts` before.
         group_size: G.
-        seed: the run's, see `random.row_keys`.
+        seed: the run's, see `randomness.row_keys`.
         purpose: what the rollouts are for.
         update: number of the update.
         prompt_index_P: index of each problem in the whole update, over all processes.

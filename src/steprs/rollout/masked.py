@@ -10,6 +10,7 @@ from torch import Tensor
 from ..errors import SamplingError
 from ..policies.base import Policy
 from ..types import Decoding, Trajectory
+from .distinct import distinct_rows
 from .parts import Part, decoding_mode, split_parts
 from .record import Record
 from .sampling import forbidden_ids, is_truncated
@@ -61,7 +62,7 @@ step reveals a token; give 1 to 8
             prompt_ids_PC: int64 [P, C], left-padded.
             prompt_mask_PC: bool [P, C], true on real tokens.
             group_size: G.
-            row_keys_B: int64 [P * G], see `random.row_keys`; row p * G + g is rollout g of prompt p.
+            row_keys_B: int64 [P * G], see `randomness.row_keys`; row p * G + g is rollout g of prompt p.
             store_support: record the ids a truncated distribution could give.
             max_rows: rollouts decoded at once; results do not depend on it beyond float ties.
 
@@ -119,12 +120,10 @@ class _FullCanvas:
         queries, self._context = part.prompt_ids_QC.shape
         masked_QL = part.prompt_ids_QC.new_full((queries, length), policy.mask_token_id)
         valid_QL = part.prompt_mask_QC.new_ones((queries, length))
-        self._policy, self._group = policy, part.group
-        self._prompt_ids_QT = torch.cat([part.prompt_ids_QC, masked_QL], dim=1)
-        self._prompt_valid_QT = torch.cat([part.prompt_mask_QC, valid_QL], dim=1)
-        self._ids_RT = self._prompt_ids_QT.repeat_interleave(part.group, dim=0)
-        self._valid_RT = self._prompt_valid_QT.repeat_interleave(part.group, dim=0)
-        self._shared = True
+        self._policy = policy
+        self._prompt_R = torch.arange(queries, device=policy.device).repeat_interleave(part.group)
+        self._ids_RT = torch.cat([part.prompt_ids_QC, masked_QL], dim=1)[self._prompt_R]
+        self._valid_QT = torch.cat([part.prompt_mask_QC, valid_QL], dim=1)
         self._start = self._context
 
     def open(self, start: int) -> None:
@@ -132,29 +131,20 @@ class _FullCanvas:
         self._start = self._context + start
 
     def logits(self, ids_RW: Tensor, select_RW: Tensor) -> Tensor:
+        """Logits [N, V] at the selected positions of the window."""
         columns = slice(self._start, self._start + ids_RW.shape[1])
-        if self._shared:
-            self._shared = False
-            return self._first_logits(select_RW, columns)
         self._ids_RT[:, columns] = ids_RW
-        select_RT = torch.zeros_like(self._valid_RT)
-        select_RT[:, columns] = select_RW
-        return self._policy.logits(self._ids_RT, attention_mask=self._valid_RT, select_BT=select_RT)
 
-    def _first_logits(self, select_RW: Tensor, columns: slice) -> Tensor:
-        """The fully masked state is the same for a whole group: one forward a prompt."""
-        select_QT = torch.zeros_like(self._prompt_valid_QT)
-        select_QT[:, columns] = True
-        logits_NV = self._policy.logits(self._prompt_ids_QT, attention_mask=self._prompt_valid_QT, select_BT=select_QT)
-        return spread_group(logits_NV, select_RW, self._group)
+        def forward(rows_U: Tensor, select_UW: Tensor) -> Tensor:
+            valid_UT = self._valid_QT[self._prompt_R[rows_U]]
+            select_UT = torch.zeros_like(valid_UT)
+            select_UT[:, columns] = select_UW
+            return self._policy.logits(self._ids_RT[rows_U], attention_mask=valid_UT, select_BT=select_UT)
+
+        key_RK = torch.cat([self._prompt_R[:, None], self._ids_RT[:, self._context :]], dim=1)
+        return distinct_rows(key_RK).logits(forward, select_RW)
 
     def commit(self, ids_RW: Tensor, keep_R: Tensor) -> None:
         """Fix the window's tokens and drop the rows that are finished."""
         self._ids_RT[:, self._start : self._start + ids_RW.shape[1]] = ids_RW
-        self._ids_RT, self._valid_RT = self._ids_RT[keep_R], self._valid_RT[keep_R]
-
-
-def spread_group(logits_NV: Tensor, select_RW: Tensor, group: int) -> Tensor:
-    """Logits of each prompt's window [Q * W, V], handed to the selected positions of its `group` rollouts."""
-    row_N, column_N = select_RW.nonzero(as_tuple=True)
-    return logits_NV[(row_N // group) * select_RW.shape[1] + column_N]
+        self._ids_RT, self._prompt_R = self._ids_RT[keep_R], self._prompt_R[keep_R]

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ..randomness import uniforms
 from ..types import Decoding
-from .random import uniforms
 from .sampling import Draws, pad_support, sample_tokens
 from .unmasking import UnmaskingRule, choose, confidences
 
@@ -74,7 +74,7 @@ def denoise(
     Args:
         logits_of: the forward.
         settings: rule and distribution.
-        keys_R: int64 [R], see `random.row_keys`.
+        keys_R: int64 [R], see `randomness.row_keys`.
         positions_W: int64 [W], the window's positions in the completion (they key the random numbers).
         first_step_R: int64 [R], steps each row took before this window.
         counts: positions to reveal in each step; a dynamic rule takes at most this many steps.

@@ -22,7 +22,7 @@ from ..logprobs import pad_plan
 from ..policies.base import Policy
 from ..progress import track
 from ..rollout.collect import Sampler, collect, decode_completions
-from ..rollout.random import row_keys
+from ..randomness import row_keys
 from ..schedules import AbstractSchedule
 from ..states import progress_is_predictable
 from ..tasks.base import AbstractTask

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from steprs.rollout.block import BlockDiffusionSampler
 from steprs.rollout.masked import MaskedDiffusionSampler
-from steprs.rollout.random import row_keys
+from steprs.randomness import row_keys
 from steprs.types import Decoding, Trajectory
 
 THRESHOLDS = {"entropy_bound": 0.9, "confidence_threshold": 0.6}

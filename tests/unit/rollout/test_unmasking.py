@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from steprs.errors import SamplingError
-from steprs.rollout.random import uniforms
+from steprs.randomness import uniforms
 from steprs.rollout.unmasking import RULES, choose, confidences, get_rule
 
 from .helpers import THRESHOLDS

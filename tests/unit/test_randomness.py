@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from steprs.errors import ArgumentError
-from steprs.rollout.random import row_keys, uniforms
+from steprs.randomness import row_keys, uniforms
 
 # Changing these changes what every recorded seed means.
 GOLDEN_KEYS = [7505178172097645494, 4704953875741021103]

@@ -17,7 +17,7 @@ import hashlib
 import torch
 from torch import Tensor
 
-from ..errors import ArgumentError
+from .errors import ArgumentError
 
 _WORD = 1 << 64
 _HALF = 1 << 63
