@@ -155,8 +155,10 @@ class _Reader:
 
     def finish(self) -> bool:
         """False when an operand or a closing bracket is missing at the end."""
+        if not self.after_operand:
+            return False
         self._reduce(1)
-        return self.after_operand and not self.operators
+        return not self.operators
 
     def _close(self) -> bool:
         self._reduce(1)
