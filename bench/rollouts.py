@@ -17,8 +17,8 @@ import torch
 
 from steprs.policies.base import Policy
 from steprs.policies.tiny import create_tiny
-from steprs.rollout.block import BlockDiffusionSampler
 from steprs.randomness import row_keys, uniforms
+from steprs.rollout.block import BlockDiffusionSampler
 from steprs.rollout.sampling import forbidden_ids, sample_tokens
 from steprs.types import Decoding
 

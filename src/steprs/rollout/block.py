@@ -1,9 +1,9 @@
 """Decoding block after block under block-causal attention, with an exact prefix cache (SDAR, TraDo, the tiny policy).
 
 A finished block never sees what comes after it, so its keys and values are final and are computed once. Three things
-save work and change nothing: a prompt is encoded once for its whole group, together with the first masked block (the
-same for all its rollouts); a finished block enters the cache in the same forward as the first state of the next; and
-rollouts leave the batch after the block that holds their first end token.
+save work and change nothing: rollouts of a group that are still the same are read once (their prompt and first masked
+block always are); a finished block enters the cache in the same forward as the first state of the next; and rollouts
+leave the batch after the block that holds their first end token.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from transformers import DynamicCache
 
 from ..errors import SamplingError
 from ..policies import attention as masks
 from ..policies.base import Policy, count_before
 from ..types import Decoding, Trajectory
-from .masked import spread_group
+from .distinct import branch, distinct_rows, every_row
 from .parts import Part, decoding_mode, split_parts
 from .record import Record
 from .sampling import forbidden_ids, is_truncated
@@ -66,7 +67,7 @@ class BlockDiffusionSampler:
             prompt_ids_PC: int64 [P, C], left-padded.
             prompt_mask_PC: bool [P, C], true on real tokens.
             group_size: G.
-            row_keys_B: int64 [P * G], see `random.row_keys`; row p * G + g is rollout g of prompt p.
+            row_keys_B: int64 [P * G], see `randomness.row_keys`; row p * G + g is rollout g of prompt p.
             store_support: record the ids a truncated distribution could give.
             max_rows: rollouts decoded at once; results do not depend on it beyond float ties.
 
@@ -138,87 +139,75 @@ class BlockDiffusionSampler:
 class _BlockCanvas:
     """Rows of prompt and completion, of which the columns before `_cached` are in the cache.
 
-    Until the first state has been read, the rows are prompts; from then on they are rollouts.
+    The cache holds one row for each different prefix; `_prefix_R` says which of them a rollout continues.
     """
 
     def __init__(self, policy: Policy, part: Part, length: int, *, use_cache: bool):
         queries, self._context = part.prompt_ids_QC.shape
         masked_QL = part.prompt_ids_QC.new_full((queries, length), policy.mask_token_id)
-        valid_QT = torch.cat([part.prompt_mask_QC, part.prompt_mask_QC.new_ones((queries, length))], dim=1)
-        self._policy, self._group = policy, part.group
+        self._policy = policy
         self._padded = not bool(part.prompt_mask_QC.all())
-        self._tables = {
-            "ids": torch.cat([part.prompt_ids_QC, masked_QL], dim=1),
-            "valid": valid_QT,
-            "position": count_before(valid_QT),
-            "block": policy.block_layout(part.prompt_mask_QC, length),
-        }
+        self._valid_QT = torch.cat([part.prompt_mask_QC, part.prompt_mask_QC.new_ones((queries, length))], dim=1)
+        self._position_QT = count_before(self._valid_QT)
+        self._block_QT = policy.block_layout(part.prompt_mask_QC, length)
+        self._prompt_R = torch.arange(queries, device=policy.device).repeat_interleave(part.group)
+        self._ids_RT = torch.cat([part.prompt_ids_QC, masked_QL], dim=1)[self._prompt_R]
         self._cache = policy.new_cache() if use_cache else None
+        self._prefix_R, self._cache_rows = self._prompt_R, self._prompt_R[:0]
         self._cached = self._begin = self._stop = 0
-        self._shared = True
         self.lead = 0
         if policy.prompt_block == "aligned" and policy.block_size is not None:
             self.lead = int(part.prompt_mask_QC[0].sum()) % policy.block_size
-        if not use_cache:
-            self._become_rollouts()
 
     def open(self, start: int, stop: int) -> None:
         """The next window is completion positions `start` to `stop`."""
         self._begin, self._stop = self._context + start, self._context + stop
 
     def logits(self, ids_RW: Tensor, select_RW: Tensor) -> Tensor:
-        if not self._shared:
-            self._tables["ids"][:, self._begin : self._stop] = ids_RW
-            return self._forward(select_RW)
-        # All masked: the same for the whole group.
-        every_QW = select_RW.new_ones((self._tables["ids"].shape[0], ids_RW.shape[1]))
-        logits_NV = self._forward(every_QW)
-        self._become_rollouts()
-        return spread_group(logits_NV, select_RW, self._group)
-
-    def commit(self, ids_RW: Tensor, keep_R: Tensor) -> None:
-        """Fix the window's tokens and drop the rows that are finished."""
-        self._tables["ids"][:, self._begin : self._stop] = ids_RW
-        if bool(keep_R.all()):
-            return
-        self._tables = {name: table_RT[keep_R] for name, table_RT in self._tables.items()}
-        if self._cache is not None and self._cached:
-            self._cache.batch_select_indices(keep_R)
-
-    def _forward(self, select_RW: Tensor) -> Tensor:
-        """Read everything that is not cached yet, up to the end of the window; keep the blocks before it."""
-        columns = slice(self._cached, self._stop)
-        select_RT = select_RW.new_zeros((select_RW.shape[0], self._stop - self._cached))
-        select_RT[:, self._begin - self._cached :] = select_RW
-        logits_NV = self._policy.logits(
-            self._tables["ids"][:, columns],
-            attention_mask=self._mask(),
-            position_ids=self._tables["position"][:, columns],
-            select_BT=select_RT,
-            cache=self._cache,
-        )
-        if self._cache is not None:
-            # The first block of an aligned prompt begins inside the prompt.
-            first = self._begin - (self.lead if self._begin == self._context else 0)
-            # Cropping to nothing would leave empty tensors with the old number of rows.
-            if first:
-                self._cache.crop(first - self._stop)
-            else:
-                self._cache = self._policy.new_cache()
-            self._cached = first
+        """Logits [N, V] at the selected positions of the window."""
+        self._ids_RT[:, self._begin : self._stop] = ids_RW
+        if self._cache is None:
+            rows = every_row(ids_RW.shape[0], ids_RW.device)
+            return rows.logits(lambda rows_U, select_UW: self._read(rows_U, select_UW, None), select_RW)
+        unread_RK = self._ids_RT[:, max(self._cached, self._context) : self._stop]
+        distinct = distinct_rows(torch.cat([self._prefix_R[:, None], unread_RK], dim=1))
+        # The first block of an aligned prompt begins inside the prompt.
+        first = self._begin - (self.lead if self._begin == self._context else 0)
+        cache = self._cache if self._cached < first else branch(self._cache)
+        source_U = self._prefix_R[distinct.rows_U]
+        if self._cached and not torch.equal(source_U, self._cache_rows):
+            cache.batch_select_indices(source_U)
+        logits_NV = distinct.logits(lambda rows_U, select_UW: self._read(rows_U, select_UW, cache), select_RW)
+        if self._cached < first:
+            # The window was all masked, so rows that differ now differ in their prefix.
+            cache.crop(first - self._stop)
+            self._cached, self._prefix_R = first, distinct.kind_R
+            self._cache_rows = torch.arange(distinct.rows_U.shape[0], device=ids_RW.device)
         return logits_NV
 
-    def _mask(self) -> Tensor:
-        """Bool [R or 1, 1, T, S]; one row stands for all where no prompt is padded."""
-        rows = slice(None) if self._padded else slice(1)
-        valid_RS = self._tables["valid"][rows, : self._stop]
-        block_RT = self._tables["block"][rows, self._cached : self._stop]
-        new_RT = valid_RS[:, self._cached :]
-        past_R1TS = valid_RS[:, None, None, : self._cached].expand(-1, 1, new_RT.shape[1], -1)
-        return torch.cat([past_R1TS, masks.block_causal_mask(block_RT, new_RT)], dim=-1)
+    def commit(self, ids_RW: Tensor, keep_R: Tensor) -> None:
+        """Fix the window's tokens and drop the rows that are finished; their cache goes with the next block's first."""
+        self._ids_RT[:, self._begin : self._stop] = ids_RW
+        self._ids_RT, self._prompt_R = self._ids_RT[keep_R], self._prompt_R[keep_R]
+        self._prefix_R = self._prefix_R[keep_R]
 
-    def _become_rollouts(self) -> None:
-        self._shared = False
-        self._tables = {name: table_QT.repeat_interleave(self._group, dim=0) for name, table_QT in self._tables.items()}
-        if self._cache is not None and self._cached:
-            self._cache.batch_repeat_interleave(self._group)
+    def _read(self, rows_U: Tensor, select_UW: Tensor, cache: DynamicCache | None) -> Tensor:
+        """A forward of everything that is not cached yet, up to the end of the window."""
+        columns, prompt_U = slice(self._cached, self._stop), self._prompt_R[rows_U]
+        select_UT = select_UW.new_zeros((select_UW.shape[0], self._stop - self._cached))
+        select_UT[:, self._begin - self._cached :] = select_UW
+        return self._policy.logits(
+            self._ids_RT[rows_U, columns],
+            attention_mask=self._mask(prompt_U if self._padded else prompt_U[:1]),
+            position_ids=self._position_QT[prompt_U, columns],
+            select_BT=select_UT,
+            cache=cache,
+        )
+
+    def _mask(self, prompt_U: Tensor) -> Tensor:
+        """Bool [U, 1, T, S]; one row stands for all where no prompt is padded."""
+        valid_US = self._valid_QT[prompt_U, : self._stop]
+        new_UT = valid_US[:, self._cached :]
+        past_U1TS = valid_US[:, None, None, : self._cached].expand(-1, 1, new_UT.shape[1], -1)
+        block_UT = self._block_QT[prompt_U, self._cached : self._stop]
+        return torch.cat([past_U1TS, masks.block_causal_mask(block_UT, new_UT)], dim=-1)

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steprs.randomness import row_keys
 from steprs.rollout.block import BlockDiffusionSampler
 from steprs.rollout.masked import MaskedDiffusionSampler
-from steprs.randomness import row_keys
 from steprs.types import Decoding, Trajectory
 
 THRESHOLDS = {"entropy_bound": 0.9, "confidence_threshold": 0.6}

@@ -22,6 +22,7 @@ class TableCache:
 
     def __init__(self) -> None:
         self.features: Tensor | None = None
+        self.layers: list[Any] = []
 
     def get_seq_length(self) -> int:
         return 0 if self.features is None else self.features.shape[1]
@@ -33,10 +34,6 @@ class TableCache:
     def crop(self, count: int) -> None:
         assert count < 0 and self.features is not None
         self.features = self.features[:, :count]
-
-    def batch_repeat_interleave(self, repeats: int) -> None:
-        assert self.features is not None
-        self.features = self.features.repeat_interleave(repeats, dim=0)
 
     def batch_select_indices(self, index: Tensor) -> None:
         assert self.features is not None

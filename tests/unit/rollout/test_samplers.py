@@ -55,7 +55,7 @@ def test_results_do_not_depend_on_the_batch(kind, rule, prompt_block):
 
 @pytest.mark.parametrize(("kind", "size"), [("masked", 8), ("masked", 4), ("block", 4)])
 def test_every_row_sees_the_state_that_the_record_rebuilds(kind, size):
-    """Many rows at once; the fully masked first state is read once a prompt."""
+    """Many rows at once; full attention reads equal canvases once, the cache-free reference every row."""
     policy = policy_for(kind, size, eos_bias=NEVER)
     settings = decoding(kind, 8, 6, size)
     trajectory = sample(policy, settings, PROMPTS, 4, **({"use_cache": False} if kind == "block" else {}))
@@ -64,14 +64,23 @@ def test_every_row_sees_the_state_that_the_record_rebuilds(kind, size):
     for step, ids in enumerate(policy.seen):
         canvas = ids[:, context:]
         expected = state_at(trajectory, step)[:, : canvas.shape[1]]
-        assert torch.equal(canvas, expected[::4] if canvas.shape[0] == 3 else expected)
+        if kind == "block":
+            assert torch.equal(canvas, expected)
+        else:
+            whole = torch.cat([trajectory.prompt_ids_BC, expected], dim=1)
+            assert torch.equal(ids.unique(dim=0), whole.unique(dim=0)) and len(ids) == len(ids.unique(dim=0))
 
 
-def test_shared_first_state_is_one_forward_a_prompt():
-    for kind in ("masked", "block"):
-        policy = policy_for(kind, 4, eos_bias=NEVER)
-        sample(policy, decoding(kind, 8, 8, 4), PROMPTS, 5)
-        assert [ids.shape[0] for ids in policy.seen] == [3] + [15] * 7
+@pytest.mark.parametrize("kind", ["masked", "block"])
+@pytest.mark.parametrize("rule", ["max_probability", "random"])
+def test_equal_canvases_of_a_group_are_read_once(kind, rule):
+    """One forward a prompt for the first state, and one for each different canvas after it."""
+    policy = policy_for(kind, 4, eos_bias=NEVER, sharpness=1.5)
+    trajectory = sample(policy, decoding(kind, 8, 8, 4, unmasking=rule), PROMPTS, 8)
+    prompt = torch.arange(3).repeat_interleave(8)[:, None]
+    different = [torch.cat([prompt, state_at(trajectory, step)], dim=1).unique(dim=0) for step in range(8)]
+    assert [ids.shape[0] for ids in policy.seen] == [len(rows) for rows in different]
+    assert len(different[0]) == 3 < len(different[2]) < 24
 
 
 def test_cached_forwards_read_new_tokens_only():
@@ -140,8 +149,12 @@ def test_rows_that_ended_leave_the_batch():
     policy = policy_for("block", 4, eos_bias=0.5)
     trajectory = sample(policy, decoding("block", 16, 16, 4), PROMPTS, 16)
     rows = [ids.shape[0] for ids in policy.seen][1:]
-    alive = [int((trajectory.num_steps_B > step).sum()) for step in range(1, len(rows) + 1)]
-    assert rows == alive and rows[-1] < rows[0]
+    prompt = torch.arange(3).repeat_interleave(16)[:, None]
+    different = []
+    for step in range(1, len(rows) + 1):
+        alive = trajectory.num_steps_B > step
+        different.append(len(torch.cat([prompt, state_at(trajectory, step)], dim=1)[alive].unique(dim=0)))
+    assert rows == different and rows[-1] < max(rows) <= 48
 
 
 @pytest.mark.parametrize("kind", ["masked", "block"])
