@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,23 +15,21 @@ from steprs import build
 # Five prompts on two processes: shares of two and three, with dead groups wherever they fall.
 SETTINGS = ("train.updates=5", "train.prompts_per_update=5", "train.token_budget=400", "loss.aggregation=state-mean")
 LAUNCH = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1"]
-LAUNCH += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
+LAUNCH += ["--mixed_precision", "no", "--dynamo_backend", "no"]
 
 
-def launch(folder: Path, *settings: str, flags: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
+def free_port() -> str:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return str(server.getsockname()[1])
+
+
+def launch(folder: Path, *settings: str) -> subprocess.CompletedProcess:
     (folder.parent / "run.json").write_text(json.dumps(small_config(*settings).model_dump(mode="json")))
     script = folder.parent / "launched.py"
     script.write_text("from steprs.cli import main\nmain()\n")
-    command = [
-        sys.executable,
-        *LAUNCH,
-        str(script),
-        "train",
-        str(folder.parent / "run.json"),
-        "-o",
-        str(folder),
-        *flags,
-    ]
+    target = ["train", str(folder.parent / "run.json"), "-o", str(folder)]
+    command = [sys.executable, *LAUNCH, "--main_process_port", free_port(), str(script), *target]
     environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
 

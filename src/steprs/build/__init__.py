@@ -1,5 +1,6 @@
 """From configuration to objects and to runs. The only place that reads settings and constructs things from them."""
 
+from .calibrating import calibrate
 from .evaluation import evaluate
 from .objects import build_policy, build_sampler, build_schedule, build_task, resolve
 from .plan import plan_text
@@ -11,6 +12,7 @@ __all__ = [
     "build_sampler",
     "build_schedule",
     "build_task",
+    "calibrate",
     "evaluate",
     "plan_text",
     "pretrain",

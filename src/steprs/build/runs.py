@@ -14,10 +14,8 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from ..calibration import calibrate_risk
 from ..config import RunConfig, load_config
 from ..errors import ConfigError, DependencyError, RunFolderError
-from ..evaluation.capability import Capability, measure_capability
 from ..policies.base import Policy
 from ..rollout.collect import Sampler, encode_prompts
 from ..tasks.base import AbstractTask
@@ -25,6 +23,7 @@ from ..training import loop
 from ..training.distributed import make_accelerator, my_prompts
 from ..training.folder import RunFolder
 from ..types import Problem
+from .calibrating import measured_scale
 from .control import with_matched_constant
 from .objects import build_policy, build_sampler, build_schedule, build_task, loop_settings, resolve
 
@@ -210,26 +209,11 @@ def _risk_scale(
         return float(config.risk.scale)
     frozen = folder.read_json("calibration.json")
     if frozen is None and accelerator.is_main_process:
-        frozen = _calibrate(config, policy, task, sampler, problems)
+        frozen = measured_scale(config, policy, task, sampler, problems)
         folder.write_json("calibration.json", frozen)
     accelerator.wait_for_everyone()
     frozen = folder.read_json("calibration.json")
     return float(frozen["scale"])
-
-
-def _calibrate(
-    config: RunConfig, policy: Policy, task: AbstractTask, sampler: Sampler, problems: Sequence[Problem]
-) -> dict[str, Any]:
-    """Measure the policy's pass rate on training prompts with the training sampler and apply the rule."""
-    settings = config.risk.calibration
-    capability: Capability = measure_capability(
-        policy, task, sampler, problems[: settings.prompts],
-        samples=settings.samples, seed=config.seed,
-        max_rows=config.sampler.max_rows, max_prompt_tokens=config.task.max_prompt_tokens,
-    )  # fmt: skip
-    measured: Any = torch.tensor(capability.pass_rates) if settings.rule == "mass-neutral" else capability.pass_rate
-    scale = calibrate_risk(measured, settings.rule, target=settings.target, weight=settings.weight)
-    return {"rule": settings.rule, "scale": scale, "capability": capability.to_json()}
 
 
 def environment(accelerator: Accelerator) -> dict[str, Any]:

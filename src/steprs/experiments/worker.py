@@ -17,10 +17,8 @@ from typing import Any
 import torch
 
 from .. import build
-from ..calibration import calibrate_risk
 from ..config import RunConfig, load_config
 from ..errors import StepRSError
-from ..evaluation.capability import measure_capability
 from ..evaluation.evaluate import evaluate
 from ..training.folder import RunFolder
 
@@ -29,24 +27,7 @@ INTERRUPTED = 130
 
 def calibrate(spec: Mapping[str, Any]) -> None:
     """Measure the base policy once for all arms, in the form that a run keeps in its `calibration.json`."""
-    config = load_config(spec["config"], model=RunConfig)
-    policy, task = build.build_policy(config.policy), build.build_task(config.task)
-    config = build.resolve(config, policy, task)
-    settings = config.risk.calibration
-    capability = measure_capability(
-        policy,
-        task,
-        build.build_sampler(config.sampler, policy),
-        task.problems("train", settings.prompts),
-        samples=settings.samples,
-        seed=config.seed,
-        max_rows=config.sampler.max_rows,
-        max_prompt_tokens=config.task.max_prompt_tokens,
-        overlong=config.task.overlong_prompts,
-    )
-    measured: Any = torch.tensor(capability.pass_rates) if settings.rule == "mass-neutral" else capability.pass_rate
-    scale = calibrate_risk(measured, settings.rule, target=settings.target, weight=settings.weight)
-    frozen = {"rule": settings.rule, "scale": scale, "capability": capability.to_json()}
+    frozen = build.calibrate(load_config(spec["config"], model=RunConfig))
     RunFolder(spec["output"]).write_json("calibration.json", frozen)
 
 

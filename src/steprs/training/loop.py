@@ -21,8 +21,8 @@ from ..evaluation.evaluate import evaluate
 from ..logprobs import pad_plan
 from ..policies.base import Policy
 from ..progress import track
-from ..rollout.collect import Sampler, collect, decode_completions
 from ..randomness import row_keys
+from ..rollout.collect import Sampler, collect, decode_completions
 from ..schedules import AbstractSchedule
 from ..states import progress_is_predictable
 from ..tasks.base import AbstractTask
@@ -35,7 +35,7 @@ from .folder import RunFolder
 from .interrupt import RunInterrupted, StopRequest, stop_request
 from .objective import micro_loss, plan_scoring
 from .optim import apply_update, first_nonfinite, learning_rate_at, make_optimizer
-from .records import Tally, grids, rollout_tally, sample_records
+from .records import GRID_EDGES, Tally, grids, rollout_tally, sample_records
 from .settings import LoopSettings
 from .state import Position
 
@@ -130,6 +130,8 @@ def train(run: Run, folder: RunFolder, accelerator: Accelerator, *, resume_from:
         "best_update": position.best_update,
         "best_pass@1": position.best_pass if position.best_update is not None else None,
         "checkpoint": f"checkpoints/{position.checkpoint}",
+        "grid_pass_rate_edges": list(GRID_EDGES),
+        "grid_progress_edges": list(GRID_EDGES),
     }
     if accelerator.is_main_process:
         folder.write_json("result.json", result)
