@@ -43,10 +43,6 @@ def _fields(schedule: Any) -> tuple[dataclasses.Field[Any], ...]:
     return dataclasses.fields(schedule) if dataclasses.is_dataclass(schedule) else ()
 
 
-def _short(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float | int) else str(value)
-
-
 class AbstractSchedule(ABC):
     """Interface of a schedule: a pure function of progress and, for some, of the group's observed pass rate.
 
@@ -89,8 +85,9 @@ class AbstractSchedule(ABC):
 
     @property
     def uses_pass_rate(self) -> bool:
-        """Whether coefficients depend on the group's observed pass rate."""
-        return False
+        """Whether coefficients depend on the group's observed pass rate; by default, whether a part's do."""
+        parts = (getattr(self, field.name) for field in _fields(self))
+        return any(part.uses_pass_rate for part in parts if isinstance(part, AbstractSchedule))
 
     @final
     def describe(self) -> str:
@@ -102,8 +99,8 @@ class AbstractSchedule(ABC):
         parts = []
         for field in _fields(self):
             value = getattr(self, field.name)
-            text = value.describe() if isinstance(value, AbstractSchedule) else _short(value)
-            parts.append(f"{field.name}={text}")
+            number = f"{value:g}" if isinstance(value, float | int) else str(value)
+            parts.append(f"{field.name}={value.describe() if isinstance(value, AbstractSchedule) else number}")
         name = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", type(self).__name__.removesuffix("Schedule")).lower()
         return f"{name}({', '.join(parts)})"
 
@@ -317,11 +314,6 @@ class ReversedSchedule(AbstractSchedule):
 
     schedule: AbstractSchedule
 
-    @property
-    def uses_pass_rate(self) -> bool:
-        """Whether the reversed schedule does."""
-        return self.schedule.uses_pass_rate
-
     def _coefficients(self, tau: Tensor, pass_rate: Tensor | None) -> Tensor:
         return self.schedule(1 - tau, pass_rate)
 
@@ -366,11 +358,6 @@ class ScaledSchedule(AbstractSchedule):
     schedule: AbstractSchedule
     factor: float
 
-    @property
-    def uses_pass_rate(self) -> bool:
-        """Whether the scaled schedule does."""
-        return self.schedule.uses_pass_rate
-
     def _coefficients(self, tau: Tensor, pass_rate: Tensor | None) -> Tensor:
         return self.schedule(tau, pass_rate) * self.factor
 
@@ -388,6 +375,9 @@ SCHEDULES: dict[str, type[AbstractSchedule]] = {
     "reversed": ReversedSchedule,
     "pass-rate": PassRateSchedule,
 }
+_TWO_ENDED = (
+    LinearSchedule, CosineSchedule, PowerSchedule, SigmoidSchedule, ExponentialSchedule, GeometricSchedule, StepSchedule
+)  # fmt: skip
 
 
 def scaled(schedule: AbstractSchedule, factor: float) -> AbstractSchedule:
@@ -419,9 +409,7 @@ def scaled(schedule: AbstractSchedule, factor: float) -> AbstractSchedule:
             return ReversedSchedule(scaled(inner, factor))
         case PassRateSchedule(threshold, below, above):
             return PassRateSchedule(threshold, scaled(below, factor), scaled(above, factor))
-        case LinearSchedule() | CosineSchedule() | PowerSchedule() | SigmoidSchedule() | ExponentialSchedule():
-            return dataclasses.replace(schedule, start=schedule.start * factor, end=schedule.end * factor)
-        case GeometricSchedule() | StepSchedule():
+        case _ if isinstance(schedule, _TWO_ENDED):
             return dataclasses.replace(schedule, start=schedule.start * factor, end=schedule.end * factor)
         case _:
             return ScaledSchedule(schedule, factor)

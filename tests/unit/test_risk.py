@@ -132,7 +132,9 @@ def test_own_coefficient_with_the_groups_normaliser_at_it():
     coef = torch.tensor([[1.0, -2.0, 0.0]], dtype=torch.float64)
     found = entropic_advantages(rewards, coef)
     for i in range(3):
-        assert float(found[0, i]) == pytest.approx(float(entropic_advantages(rewards, float(coef[0, i]))[0, i]), rel=1e-14)
+        assert float(found[0, i]) == pytest.approx(
+            float(entropic_advantages(rewards, float(coef[0, i]))[0, i]), rel=1e-14
+        )
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.uint8])
@@ -189,7 +191,13 @@ def test_finite_group_scale_of_the_method_page(group_size, wanted):
 def test_finite_group_scale_is_the_binomial_expectation():
     for size, p, b in [(2, 0.3, 1.0), (5, 0.01, 4.0), (16, 0.6, -3.0), (64, 0.2, 30.0)]:
         wanted = sum(
-            math.comb(size, k) * p**k * (1 - p) ** (size - k) * float(risk_scale(k / size, b)) * k / size * (1 - k / size)
+            math.comb(size, k)
+            * p**k
+            * (1 - p) ** (size - k)
+            * float(risk_scale(k / size, b))
+            * k
+            / size
+            * (1 - k / size)
             for k in range(1, size)
         ) / (p * (1 - p))
         assert float(finite_group_scale(p, b, size)) == pytest.approx(wanted, rel=1e-12)
