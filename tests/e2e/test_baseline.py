@@ -13,7 +13,7 @@ from steprs.types import Advantages
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "training_curve.json"
 UPDATES = "train.updates=20"
-CURVE = ("reward/mean", "loss/policy", "grad_norm", "entropy")
+CURVE = ("reward/mean", "advantage/abs_mean", "grad_norm", "entropy")
 
 
 def centred_reference(rewards_PG, progress_PGL, schedule, *, mask_PGL, **_):
@@ -42,8 +42,8 @@ def reference(tmp_path_factory):
 )
 def test_coefficient_zero_is_centred_grpo_bit_for_bit(reference, tmp_path, settings):
     folder = build.train(small_config(UPDATES, *settings), output=tmp_path / "run")
-    for update in (1, 2, 10, 20):
-        assert same_weights(weights(reference, update), weights(folder, update)) if update > 10 else True
+    for update in (11, 20):
+        assert same_weights(weights(reference, update), weights(folder, update))
     keys = (
         "reward/mean",
         "loss/policy",
@@ -64,9 +64,9 @@ def test_a_schedule_that_is_not_zero_is_another_run(reference, tmp_path):
 
 
 def test_golden_curve_of_twenty_updates(tmp_path):
-    """Stepwise risk 1.5 -> 0. Processors round differently, so a token may flip at a float tie after some updates.
+    """Stepwise risk 1.5 to 0. Processors round differently, so a token may flip at a float tie after some updates.
 
-    Tolerances: the first update to 1e-4 relative; later ones may hold a flipped rollout (1/16 of a reward mean).
+    Tolerances: the first update to 1e-4 relative; later ones may hold flipped rollouts (each 1/32 of a reward mean).
     Equality bit for bit is asserted between two runs on one machine, in test_training.py.
     To accept a change: write `curve` below over tests/golden/training_curve.json and say why in the changelog.
     """
