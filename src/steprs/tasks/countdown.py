@@ -128,7 +128,7 @@ def canonical_expression(steps: Derivation, numbers: tuple[int, ...]) -> str:
     tell; the least expression is taken.
 
     >>> canonical_expression(((4, "+", 3, 7), (7, "*", 2, 14)), (2, 3, 4))
-    '(2 * (3 + 4))'
+    '((3 + 4) * 2)'
     """
     equations = tuple(sorted(ordered(*step) for step in steps))
     return _expression(equations, tuple(sorted(numbers)))

@@ -102,7 +102,7 @@ def test_solution_key_where_an_earlier_result_equals_a_given_number():
     other = ((4, "*", 4, 16), (2, "+", 2, 4), (16, "+", 4, 20))
     assert derivation_holds(steps, numbers, 31)
     assert derivation_holds(other, numbers, 31)
-    assert canonical_expression(steps, numbers) == canonical_expression(other, numbers) == "((2 + 2) + (4 * 4))"
+    assert canonical_expression(steps, numbers) == canonical_expression(other, numbers) == "(((2 + 2) * 4) + 4)"
 
 
 def test_keys_of_a_problem_are_as_many_as_its_sets_of_steps():

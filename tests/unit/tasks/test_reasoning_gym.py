@@ -50,7 +50,9 @@ def test_no_scorer_that_runs_evaluates_text():
     for name in (name for name, rule in RULES.items() if rule == "scorer"):
         source = inspect.getsource(DATASETS[name][0].score_answer)
         for method in set(re.findall(r"self\.(\w+)\(", source)):
-            source += inspect.getsource(getattr(DATASETS[name][0], method))
+            # `_Game` of sokoban is an attribute of the instance; its module holds no evaluation either.
+            owner = DATASETS[name][0]
+            source += inspect.getsource(getattr(owner, method, inspect.getmodule(owner)))
         assert not forbidden.search(source), name
 
 
@@ -183,7 +185,7 @@ def test_scoring_leaves_the_entry_alone():
         ("word_ladder", {}, "hash seed"),
         ("chain_sum", {"max_term": 3}, "does not take the options"),
         ("chain_sum", {"min_terms": 5, "max_terms": 2}, "does not take the options"),
-        ("chain_sum", {"answer_format": "tag"}, "Did you mean"),
+        ("chain_sum", {"answer_format": "answer-tag"}, "Did you mean 'answer_tag'"),
         ("chain_sum", {"test_size": 0}, "at least 1"),
     ],
 )

@@ -93,7 +93,7 @@ def read_expression(text: str) -> Expression | None:
     """The expression that a line is, or None when it does not follow the grammar.
 
     >>> read_expression("2 + 3 * 4").canonical
-    '(2 + (3 * 4))'
+    '((3 * 4) + 2)'
     """
     line = text.strip() if len(text) <= MAX_CHARACTERS else ""
     halves = _LINE.fullmatch(line)
