@@ -32,7 +32,7 @@ def plan_text(config: RunConfig) -> str:
     weights = sum(weight.numel() for weight in policy.module.parameters())
     trained = sum(weight.numel() for weight in policy.parameters())
     rollouts = config.train.prompts_per_update * config.train.group_size
-    sizes = ", ".join(f"{len(task.problems(split))} {split}" for split in ("train", "dev", "test"))  # type: ignore[arg-type]
+    sizes = ", ".join(f"{len(task.problems(split))} {split}" for split in ("train", "dev", "test"))
     tokens = tokens_per_rollout(policy, task, sampler.decoding, config.loss.states_per_rollout)
     micro = -(-rollouts * tokens // budget)
     lines = [

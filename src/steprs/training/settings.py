@@ -6,6 +6,7 @@ Defaults live in `steprs.config` alone; `steprs.build` copies them here field by
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,14 +26,14 @@ class LossSettings:
         inner_updates: optimiser steps a batch of rollouts.
     """
 
-    kind: str
+    kind: Literal["policy-gradient", "ppo-clip"]
     clip_low: float
     clip_high: float
     kl_coef: float
-    kl_kind: str
-    aggregation: str
+    kl_kind: Literal["k1", "k2", "k3"]
+    aggregation: Literal["token-mean", "state-mean", "sequence-mean"]
     count_dead_groups: bool
-    logprobs: str
+    logprobs: Literal["trace", "one-step", "coupled"]
     states_per_rollout: int | None
     shrinkage: int
     prompt_mask_rate: float
@@ -43,12 +44,12 @@ class LossSettings:
 class AdvantageSettings:
     """Arguments of `steprs.stepwise_advantages` that stay the same through a run."""
 
-    control: str
-    base: str
-    baseline: str
-    rms_match: str | None
-    coordinate: str
-    scope: str
+    control: Literal["full", "flat", "constant", "reverse", "shuffle-token", "shuffle-state", "state-only", "centred"]
+    base: Literal["centred", "standardised"]
+    baseline: Literal["group", "leave-one-out"]
+    rms_match: Literal["batch", "group", "state", "group-state"] | None
+    coordinate: Literal["auto", "step", "mask", "rank"]
+    scope: Literal["sequence", "block", "within"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +57,7 @@ class OptimSettings:
     """AdamW and its learning rate over updates."""
 
     learning_rate: float
-    schedule: str
+    schedule: Literal["linear", "cosine", "constant"]
     warmup_updates: int
     betas: tuple[float, float]
     weight_decay: float
@@ -84,7 +85,7 @@ class LoopSettings:
     token_budget: int
     max_rows: int
     max_prompt_tokens: int
-    bad_rewards: str
+    bad_rewards: Literal["error", "mask"]
     save_every: int
     keep_last: int
     log_completions: int
