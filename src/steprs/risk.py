@@ -4,13 +4,10 @@ With group rewards r_1..r_G and coefficient b, let w_i = exp(b r_i) / mean_j exp
 
     A_i(b) = (w_i - 1) / b,    A_i(0) = r_i - mean(r)
 
-and for two-valued rewards A_i(b) = c(p, b) (r_i - p): the sign of an advantage and the ratio of right to wrong never
-change, only the weight of the prompt (through p) and of the denoising state (through b) does. Source: the exponential
-utility of risk-sensitive control (Howard and Matheson, 1972), used group-relative as in risk-sensitive GRPO.
-
-Every function computes in float64, detaches its inputs and casts at the end. On one device a result depends on its
-own inputs only, never on the shape or position it was computed in: elementary operations that are not exactly rounded
-are limited to `exp` and `expm1`, whose vectorised forms give the same bits everywhere in a tensor.
+and for two-valued rewards A_i(b) = c(p, b) (r_i - p): only the weight of the prompt (through p) and of the denoising
+state (through b) changes. Source: the exponential utility of Howard and Matheson (1972), group-relative as in
+risk-sensitive GRPO. Every function computes in float64, detaches its inputs and casts at the end. Operations that are
+not exactly rounded are limited to `exp` and `expm1`, whose bits do not depend on the place in a tensor.
 """
 
 from __future__ import annotations
@@ -59,8 +56,7 @@ def risk_scale(pass_rate: float | Tensor, risk_coef: float | Tensor) -> Tensor:
     rate, coef = _float64(pass_rate), _float64(risk_coef)
     if not bool(((rate >= 0) & (rate <= 1)).all()):
         raise ArgumentError("pass_rate holds a value outside [0, 1]; give the share of right answers, e.g. 0.25")
-    if not bool(torch.isfinite(coef).all()):
-        raise ArgumentError("risk_coef holds NaN or infinity; give finite numbers, e.g. 2.0")
+    _check_finite(coef)
     rate, coef = _together(rate, coef)
     return two_valued_scale(rate, coef).to(_promoted(pass_rate, risk_coef))
 
@@ -120,17 +116,13 @@ def finite_group_scale(
     if group_size < 2:
         raise ArgumentError(f"group_size is {group_size}; a group needs >= 2 rollouts to be compared")
     rate = _float64(pass_rate)
-    observed = torch.arange(1, group_size, dtype=torch.float64, device=rate.device) / group_size
-    coef = _float64(risk_coef(observed) if callable(risk_coef) else risk_coef).to(rate.device)
-    if not callable(risk_coef):
-        coef = coef.unsqueeze(-1)
-    scale = risk_scale(observed, coef)
     others = torch.arange(group_size - 1, dtype=torch.float64, device=rate.device)
-    chances = torch.tensor(
-        [math.comb(group_size - 2, j) for j in range(group_size - 1)], dtype=torch.float64, device=rate.device
-    )
+    observed = (others + 1) / group_size
+    coef = _float64(risk_coef(observed) if callable(risk_coef) else risk_coef).to(rate.device)
+    scale = risk_scale(observed, coef if callable(risk_coef) else coef.unsqueeze(-1))
     rate = rate.unsqueeze(-1)
-    chances = chances * rate.pow(others) * (1 - rate).pow(group_size - 2 - others)
+    ways = rate.new_tensor([math.comb(group_size - 2, j) for j in range(group_size - 1)])
+    chances = ways * rate.pow(others) * (1 - rate).pow(group_size - 2 - others)
     return (1 - 1 / group_size) * (chances * scale).sum(-1)
 
 
@@ -139,10 +131,7 @@ def crossover_pass_rate(risk_coef: float | Tensor) -> Tensor:
     """p* = 1/b - 1/expm1(b), where c(p*, b) = 1: for b > 0 harder prompts are amplified, easier ones damped.
 
     Args:
-        risk_coef: b, either sign; 0 gives the limit 1/2.
-
-    Returns:
-        float64 tensor in (0, 1), shape of `risk_coef`.
+        risk_coef: b, either sign; 0 gives the limit 1/2. The result is float64 in (0, 1), of its shape.
 
     >>> round(float(crossover_pass_rate(2.0)), 4)
     0.3435
@@ -162,10 +151,7 @@ def tilt(pass_rate: float | Tensor, risk_coef: float | Tensor) -> Tensor:
 
     Args:
         pass_rate: p in [0, 1].
-        risk_coef: b, either sign.
-
-    Returns:
-        float64 tensor of the broadcast shape.
+        risk_coef: b, either sign; broadcasts. The result is float64.
 
     >>> round(float(tilt(0.05, 3.0446)), 3)  # log(1 + 1/p) halves the failure rate: .95 -> .475
     0.525
@@ -192,8 +178,7 @@ def surrogate_objective(pass_rate: float | Tensor, risk_coef: float | Tensor) ->
     [0.0, 1.0]
     """
     rate, coef = _together(_float64(pass_rate), _float64(risk_coef))
-    moderate = coef.clamp(-1, 1)
-    near = torch.log1p(rate * torch.expm1(moderate))
+    near = torch.log1p(rate * torch.expm1(coef.clamp(-1, 1)))
     # log E exp(b r) with the larger exponent taken out; exactly 0 at p = 0 and b at p = 1.
     lead = coef.clamp(min=0)
     far = lead + torch.log(rate * torch.exp(coef - lead) + (1 - rate) * torch.exp(-lead))
@@ -225,11 +210,7 @@ class GroupScore:
 
 
 def group_score(rewards_PG: Tensor, baseline: Baseline = "group") -> GroupScore:
-    """Statistics of float64 rewards [P, G]; `check_rewards` must have passed.
-
-    >>> group_score(torch.tensor([[1.0, 0.0, 0.0, 0.0]]).double()).centred_PG.tolist()
-    [[0.75, -0.25, -0.25, -0.25]]
-    """
+    """Statistics of float64 rewards [P, G]; `check_rewards` must have passed."""
     size = rewards_PG.shape[1]
     low_P1, high_P1 = rewards_PG.amin(1, keepdim=True), rewards_PG.amax(1, keepdim=True)
     at_high_PG = rewards_PG == high_P1
@@ -273,12 +254,8 @@ def general_advantages(rewards_PG: Tensor, risk_coef_PGN: Tensor, baseline: Base
             others = torch.exp(gap_PGN)
             others[:, j] = 0
             mass_PGN += others
-    if baseline == "group":
-        over_PGN /= size
-        mass_PGN = 1 + over_PGN
-    else:
-        over_PGN /= size - 1
-        mass_PGN /= size - 1
+    over_PGN /= size if baseline == "group" else size - 1
+    mass_PGN = 1 + over_PGN if baseline == "group" else mass_PGN / (size - 1)
     values_PGN = -over_PGN / (risk_coef_PGN * mass_PGN)
     width_P11 = (rewards_PG.amax(1) - rewards_PG.amin(1))[:, None, None]
     linear_PGN = risk_coef_PGN.abs() * width_P11 < _LINEAR_BELOW
@@ -343,8 +320,7 @@ def _entropic(rewards_PG: Tensor, coef_PGN: Tensor, baseline: Baseline) -> Tenso
 def _coefficients(risk_coef: float | Tensor, rewards_PG: Tensor) -> Tensor:
     """The coefficient as float64 [P, G, N] on the rewards' device."""
     coef = _float64(risk_coef).to(rewards_PG.device)
-    if not bool(torch.isfinite(coef).all()):
-        raise ArgumentError("risk_coef holds NaN or infinity; give finite numbers, e.g. 2.0")
+    _check_finite(coef)
     if coef.ndim == 0:
         return torch.full_like(rewards_PG, float(coef)).unsqueeze(2)
     if coef.shape[:2] != rewards_PG.shape:
@@ -378,6 +354,11 @@ the sample
             f"reward of prompt {prompt}, rollout {rollout} is {float(rewards_PG[prompt, rollout])}; "
             "rewards must be finite: fix the verifier or mask the sample"
         )
+
+
+def _check_finite(coef: Tensor) -> None:
+    if not bool(torch.isfinite(coef).all()):
+        raise ArgumentError("risk_coef holds NaN or infinity; give finite numbers, e.g. 2.0")
 
 
 def check_baseline(baseline: str, cap: float | None) -> None:

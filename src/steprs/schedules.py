@@ -2,10 +2,8 @@
 
 A schedule is a frozen dataclass that is its own configuration. The families with two endpoints are
 start + (end - start) u(tau), so equal endpoints are the constant schedule bit for bit. Which family, direction and
-endpoints the published method uses is not known; every one here is a named choice.
-
-To add one: write a final dataclass with `_coefficients`, add a line to `SCHEDULES`, and run
-`steprs.testing.check_schedule` on it. A schedule of your own needs no line: pass the object.
+endpoints the published method uses is not known; every one here is a named choice. To add one: write a final dataclass
+with `_coefficients`, add a line to `SCHEDULES`, run `steprs.testing.check_schedule`. Your own needs no line.
 """
 
 from __future__ import annotations
@@ -86,8 +84,7 @@ class AbstractSchedule(ABC):
     @property
     def uses_pass_rate(self) -> bool:
         """Whether coefficients depend on the group's observed pass rate; by default, whether a part's do."""
-        parts = (getattr(self, field.name) for field in _fields(self))
-        return any(part.uses_pass_rate for part in parts if isinstance(part, AbstractSchedule))
+        return any(getattr(getattr(self, field.name), "uses_pass_rate", False) for field in _fields(self))
 
     @final
     def describe(self) -> str:
@@ -101,8 +98,8 @@ class AbstractSchedule(ABC):
             value = getattr(self, field.name)
             number = f"{value:g}" if isinstance(value, float | int) else str(value)
             parts.append(f"{field.name}={value.describe() if isinstance(value, AbstractSchedule) else number}")
-        name = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", type(self).__name__.removesuffix("Schedule")).lower()
-        return f"{name}({', '.join(parts)})"
+        name = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", type(self).__name__.removesuffix("Schedule"))
+        return f"{name.lower()}({', '.join(parts)})"
 
 
 @final
@@ -220,10 +217,7 @@ class ExponentialSchedule(AbstractSchedule):
     def __post_init__(self) -> None:
         AbstractSchedule.__post_init__(self)
         if not 0 < abs(self.steepness) <= 500:
-            raise ArgumentError(
-                f"steepness is {self.steepness}; the exponential schedule needs 0 < |steepness| <= 500 "
-                "(towards 0 it becomes the linear schedule)"
-            )
+            raise ArgumentError(f"steepness is {self.steepness}; the exponential schedule needs 0 < |steepness| <= 500")
 
     def _coefficients(self, tau: Tensor, pass_rate: Tensor | None) -> Tensor:
         whole = torch.expm1(tau.new_tensor(-self.steepness))
@@ -245,10 +239,8 @@ class GeometricSchedule(AbstractSchedule):
     def __post_init__(self) -> None:
         AbstractSchedule.__post_init__(self)
         if not self.start * self.end > 0:
-            raise ArgumentError(
-                f"geometric schedule from {self.start} to {self.end}: both must be non-zero and of one sign; "
-                "use LinearSchedule to reach or cross 0"
-            )
+            given = f"geometric schedule from {self.start} to {self.end}"
+            raise ArgumentError(f"{given}: both must be non-zero and of one sign; LinearSchedule can reach or cross 0")
 
     def _coefficients(self, tau: Tensor, pass_rate: Tensor | None) -> Tensor:
         return torch.exp(tau * math.log(self.end / self.start)) * self.start
@@ -299,8 +291,7 @@ class KnotSchedule(AbstractSchedule):
         right = torch.bucketize(tau, taus, right=True).clamp_(1, len(self.knots) - 1)
         left = right - 1
         part = ((tau - taus[left]) / (taus[right] - taus[left])).clamp_(0, 1)
-        coefficients: Tensor = coefs[left] + (coefs[right] - coefs[left]) * part
-        return coefficients
+        return torch.add(coefs[left], part * (coefs[right] - coefs[left]))
 
 
 @final
@@ -383,15 +374,8 @@ _TWO_ENDED = (
 def scaled(schedule: AbstractSchedule, factor: float) -> AbstractSchedule:
     """The schedule with every coefficient multiplied: turns multiples of a calibrated scale into coefficients.
 
-    Args:
-        schedule: any schedule.
-        factor: finite; 0 gives the constant schedule 0, so a zero scale is centred GRPO bit for bit.
-
-    Returns:
-        A schedule of the same family, so that it still describes itself by its endpoints.
-
-    Raises:
-        ArgumentError: the factor is not finite.
+    The family is kept, so that the result still describes itself by its endpoints; a factor 0 gives the constant
+    schedule 0, so that a zero scale is centred GRPO bit for bit.
 
     >>> scaled(LinearSchedule(1.0, 0.0), 3.0)
     LinearSchedule(start=3.0, end=0.0)

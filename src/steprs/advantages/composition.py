@@ -36,22 +36,10 @@ def compose(
     rewards64_B = rewards_B.detach().to(device).double()
     tau_BL, mask_BL = progress_BL.detach().to(device), mask_BL.to(device).bool()
     rows = Rows.of(rewards64_B, groups, options)
-    general = bool(rows.general_B.any())
-    if general and options.control not in ("full", "centred", "flat"):
-        raise ArgumentError(
-            f"control {options.control!r} is defined for two-valued rewards, and a group holds three different ones; "
-            "threshold the rewards or use 'full', 'flat' or 'centred'"
-        )
-    metrics: dict[str, float] = {}
+    _check_control(rows, options)
     needs_weights = options.control not in ("full", "centred", "shuffle-token") or options.rms_match is not None
     weights64_BL = _loss_weights(weights_BL, mask_BL) if needs_weights else mask_BL
-    if options.control == "centred":
-        schedule = ConstantSchedule(0.0)
-    elif options.control == "constant":
-        filled_BL = tau_BL.double().masked_fill(~mask_BL, 0.0)
-        p0 = options.reference_pass_rate or 0.0
-        solved = matched_constant(schedule, filled_BL, weights64_BL, p0, all_reduce=options.all_reduce)
-        schedule, metrics["constant_risk_coef"] = ConstantSchedule(solved), solved
+    schedule = _scheduled(schedule, tau_BL, mask_BL, weights64_BL, options)
     remapped_BL = _remapped(tau_BL, mask_BL, state_index_BL, row_keys_B, options)
     factor_B = _mass_factor(rows, groups, tau_BL, remapped_BL, mask_BL, weights64_BL, schedule, options)
 
@@ -69,8 +57,7 @@ def compose(
         hits += _capped_(value, rows.bound_B[part], mask_BL[part])
         coef_BL[part] = _masked_(coef, active)
         values_BL[part] = _masked_(value, active)
-    if general:
-        hits += _fill_general_(values_BL, coef_BL, rewards64_B, groups, rows, mask_BL, weights64_BL, options)
+    hits += _fill_general_(values_BL, coef_BL, rewards64_B, groups, rows, mask_BL, weights64_BL, options)
     factors = torch.ones(1)
     if options.rms_match is not None:
         states_BL = (tau_BL if state_index_BL is None else state_index_BL.to(device)).masked_fill(~mask_BL, 0)
@@ -79,14 +66,15 @@ def compose(
             groups=groups, states_BL=states_BL, all_reduce=options.all_reduce,
         )  # fmt: skip
         values_BL = values_BL.mul_(factors)
-    live_P = groups.sum(rows.live_B.double()) > 0
-    metrics |= {
+    metrics = {
         "rms_scale": float(factors.mean()),
         "cap_hits": float(hits),
         "cap_share": hits / max(1, int(mask_BL.sum())) if hits else 0.0,
         "binary_exact": float(_two_valued(rewards64_B, groups)),
-        "dead_groups": 1.0 - float(live_P.double().mean()) if groups.count else 0.0,
+        "dead_groups": float((groups.sum(rows.live_B.double()) == 0).double().mean()) if groups.count else 0.0,
     }
+    if options.control == "constant" and isinstance(schedule, ConstantSchedule):
+        metrics["constant_risk_coef"] = schedule.risk_coef
     return Advantages(
         values_PGL=values_BL.to(device=home, dtype=reward_dtype(rewards_B)),
         risk_coef_PGL=coef_BL if home == device else coef_BL.to(torch.get_default_dtype()).to(home),
@@ -94,10 +82,31 @@ def compose(
     )
 
 
+def _check_control(rows: Rows, options: Options) -> None:
+    if options.control not in ("full", "centred", "flat") and bool(rows.general_B.any()):
+        raise ArgumentError(
+            f"control {options.control!r} is defined for two-valued rewards, and a group holds three different ones; "
+            "threshold the rewards or use 'full', 'flat' or 'centred'"
+        )
+
+
+def _scheduled(
+    schedule: AbstractSchedule, tau_BL: Tensor, mask_BL: Tensor, weights_BL: Tensor, options: Options
+) -> AbstractSchedule:
+    """The schedule as the control replaces it."""
+    if options.control == "centred":
+        return ConstantSchedule(0.0)
+    if options.control != "constant":
+        return schedule
+    filled_BL = tau_BL.double().masked_fill(~mask_BL, 0.0)
+    p0 = options.reference_pass_rate or 0.0
+    return ConstantSchedule(matched_constant(schedule, filled_BL, weights_BL, p0, all_reduce=options.all_reduce))
+
+
 def _scales(
     rows: Rows, tau_BL: Tensor, mask_BL: Tensor, schedule: AbstractSchedule
-) -> Iterator[tuple[slice, Tensor, Tensor | None, Tensor]]:
-    """Rows in pieces that fit a cache: (rows, coefficients, the mask as 0. and 1. or None for all, c(p, b)).
+) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
+    """Rows in pieces that fit a cache: (rows, coefficients, the mask as 0. and 1., c(p, b)).
 
     Coefficients and scales are the caller's to overwrite; where the mask is false they are finite and mean nothing.
     """
@@ -106,9 +115,8 @@ def _scales(
     for start in range(0, count, max(1, step)):
         part = slice(start, min(count, start + step))
         mask, tau = mask_BL[part], tau_BL[part].double()
-        full = bool(mask.all())
         # Padding may hold anything, NaN included; only then is the filled copy paid for.
-        if not full and not _within(tau, 0.0, 1.0):
+        if not _within(tau, 0.0, 1.0):
             tau = tau.masked_fill(~mask, 0.0)
         coef = schedule(tau, rows.share_for(schedule, part))
         if coef.shape != tau.shape or coef.dtype != torch.float64:
@@ -126,7 +134,7 @@ def _scales(
             scale = two_valued_scale(rows.rate_B[part].unsqueeze(1), in_rewards)
         else:
             scale = torch.ones_like(coef)
-        yield part, coef, None if full else mask.double(), scale
+        yield part, coef, mask.double(), scale
 
 
 def _within(values: Tensor, low: float, high: float) -> bool:
@@ -137,9 +145,9 @@ def _within(values: Tensor, low: float, high: float) -> bool:
     return math.isfinite(least) and math.isfinite(most) and least >= low and most <= high
 
 
-def _masked_(values: Tensor, active: Tensor | None) -> Tensor:
+def _masked_(values: Tensor, active: Tensor) -> Tensor:
     """In place 0 where `active` is 0. Adding 0 turns -0 into 0; multiplying is several times faster than filling."""
-    return values if active is None else values.mul_(active).add_(0.0)
+    return values.mul_(active).add_(0.0)
 
 
 def _capped_(value: Tensor, bound_R: Tensor, mask: Tensor) -> int:

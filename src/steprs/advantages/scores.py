@@ -97,7 +97,7 @@ def grouped(ids_B: Tensor, valid_B: Tensor | None) -> Groups:
     order_N = torch.argsort(torch.where(valid_B, index_B, names.numel()), stable=True)
     starts_P = sizes_P.cumsum(0) - sizes_P
     blocks = []
-    for size in sizes_P[sizes_P >= 2].unique().tolist():
+    for size in sorted({size for size in sizes_P.tolist() if size >= 2}):
         starts_G = starts_P[sizes_P == size].unsqueeze(1)
         blocks.append(order_N[starts_G + torch.arange(size, device=index_B.device)])
     return Groups(index_B=index_B, count=names.numel(), blocks=tuple(blocks))

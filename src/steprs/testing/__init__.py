@@ -1,4 +1,4 @@
-"""Conformance checks for schedules, policies and tasks of your own. Each raises AssertionError naming the broken rule."""
+"""Conformance checks for schedules, policies and tasks of your own: each raises AssertionError naming the rule."""
 
 from __future__ import annotations
 
