@@ -78,17 +78,11 @@ def evaluate(
     for start in range(0, len(kept), chunk):
         part = kept[start : start + chunk]
         trajectory = collect(
-            policy,
-            sampler,
-            part,
-            group_size=samples,
-            seed=seed,
-            purpose=purpose,
-            update=0,
+            policy, sampler, part,
+            group_size=samples, seed=seed, purpose=purpose, update=0,
             prompt_index_P=list(range(start, start + len(part))),
-            max_prompt_tokens=max_prompt_tokens,
-            max_rows=max_rows,
-        )
+            max_prompt_tokens=max_prompt_tokens, max_rows=max_rows,
+        )  # fmt: skip
         texts = decode_completions(policy, trajectory)
         scored = score_rollouts(task, part, texts, samples)
         records += _records(part, texts, scored, trajectory, policy.eos_token_id if task.ends_with_eos else None)

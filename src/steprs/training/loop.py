@@ -121,22 +121,7 @@ def train(run: Run, folder: RunFolder, accelerator: Accelerator, *, resume_from:
                 break
             if not last:
                 _stop_if_asked(stop, accelerator, folder, lambda: save(position))  # noqa: B023 - called at once
-    skipped = sum(int(record["skipped"]) for record in folder.read_jsonl("metrics.jsonl"))
-    result = {
-        "status": "finished",
-        "updates": position.update,
-        "skipped_updates": skipped,
-        "stopped_early": position.update < settings.updates,
-        "best_update": position.best_update,
-        "best_pass@1": position.best_pass if position.best_update is not None else None,
-        "checkpoint": f"checkpoints/{position.checkpoint}",
-        "grid_pass_rate_edges": list(GRID_EDGES),
-        "grid_progress_edges": list(GRID_EDGES),
-    }
-    if accelerator.is_main_process:
-        folder.write_json("result.json", result)
-    accelerator.wait_for_everyone()
-    return result
+    return _finish(folder, accelerator, position, settings.updates)
 
 
 def prompt_indices(seed: int, update: int, count: int, total: int) -> list[int]:
@@ -273,6 +258,26 @@ def _evaluate_dev(run: Run, folder: RunFolder, accelerator: Accelerator, positio
     if score > position.best_pass:
         return dataclasses.replace(position, best_update=position.update, best_pass=score, stale=0)
     return dataclasses.replace(position, stale=position.stale + 1)
+
+
+def _finish(folder: RunFolder, accelerator: Accelerator, position: Position, updates: int) -> dict[str, Any]:
+    """Write and return how the run ended."""
+    skipped = sum(int(record["skipped"]) for record in folder.read_jsonl("metrics.jsonl"))
+    result = {
+        "status": "finished",
+        "updates": position.update,
+        "skipped_updates": skipped,
+        "stopped_early": position.update < updates,
+        "best_update": position.best_update,
+        "best_pass@1": position.best_pass if position.best_update is not None else None,
+        "checkpoint": f"checkpoints/{position.checkpoint}",
+        "grid_pass_rate_edges": list(GRID_EDGES),
+        "grid_progress_edges": list(GRID_EDGES),
+    }
+    if accelerator.is_main_process:
+        folder.write_json("result.json", result)
+    accelerator.wait_for_everyone()
+    return result
 
 
 def _write_records(folder: RunFolder, accelerator: Accelerator, record: dict[str, Any], batch: UpdateBatch) -> None:

@@ -18,9 +18,9 @@ from steprs.logprobs import (
 )
 from steprs.losses import aggregation_weights, kl_estimate, ppo_clip_loss
 from steprs.policies.distribution import truncation_support
+from steprs.randomness import row_keys
 from steprs.rollout.block import BlockDiffusionSampler
 from steprs.rollout.masked import MaskedDiffusionSampler
-from steprs.randomness import row_keys
 from steprs.types import Decoding
 
 KEYS = torch.arange(8) * 7919 + 13

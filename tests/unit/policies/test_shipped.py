@@ -61,7 +61,9 @@ def test_predicts_the_last_value_of_a_written_solution_it_never_saw(name):
     task = get_task(policy.decoding_defaults["task"])
     problems = task.problems("test", 128)
     prompts = policy.tokenizer([problem.prompt for problem in problems], return_tensors="pt")["input_ids"]
-    written = policy.tokenizer([task.gold_completion(problem) for problem in problems], return_tensors="pt")["input_ids"]
+    written = policy.tokenizer([task.gold_completion(problem) for problem in problems], return_tensors="pt")[
+        "input_ids"
+    ]
     ids = torch.cat((prompts, written), dim=1)
     ids[:, -1] = policy.mask_token_id
     right = policy.logits(ids)[:, -1].argmax(-1) == written[:, -1]
