@@ -44,7 +44,10 @@ def test_help_is_quick_and_needs_no_torch() -> None:
     assert not loaded & {"torch", "transformers", "pydantic", "rich", "matplotlib"}
     command = [sys.executable, "-m", "steprs", "--help"]
     seconds = [processor_seconds(command) for _ in range(5)]
-    assert min(seconds) < 0.3, f"steprs --help took {min(seconds):.2f} s of processor time"
+    # A core shared with other work is slower for everything, a bare interpreter (20 ms on a quiet one) included.
+    bare = min(processor_seconds([sys.executable, "-c", "pass"]) for _ in range(5))
+    bound = 0.3 * max(1.0, bare / 0.02)
+    assert min(seconds) < bound, f"steprs --help took {min(seconds):.2f} s of processor time, allowed {bound:.2f}"
 
 
 def processor_seconds(command: list[str]) -> float:

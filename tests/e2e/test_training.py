@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from support import records, same_weights, small_config, weights, without_seconds
 
 from steprs import build
@@ -12,6 +13,11 @@ from steprs.errors import ConfigError, DependencyError, NonFiniteError, RewardEr
 from steprs.policies.loading import load_policy
 from steprs.tasks.countdown import CountdownTask
 from steprs.types import Verdict
+
+
+def trained(folder):
+    """Records of the updates that had a group with both kinds of answers."""
+    return [record for record in records(folder) if not record["skipped"]]
 
 
 def run(tmp_path, *overrides, name="run"):
@@ -38,10 +44,10 @@ def test_ratio_is_one_at_the_first_inner_update_and_not_after(tmp_path):
     folder = run(
         tmp_path, "sampler.temperature=0.7", "sampler.top_p=0.9", "loss.inner_updates=2", "train.learning_rate=0.001"
     )
-    for record in records(folder):
+    for record in trained(folder):
         assert record["ratio/max"] != 1.0  # of the second inner update, the one recorded
     single = run(tmp_path, "sampler.temperature=0.7", "sampler.top_p=0.9", name="single")
-    for record in records(single):
+    for record in trained(single):
         assert record["ratio/mean"] == pytest.approx(1.0, abs=1e-6)
         assert record["logprob_gap/max"] < 1e-3
 
@@ -187,8 +193,12 @@ def test_lora_trains_adapters_only_and_uses_the_base_as_reference(tmp_path):
     ],
 )
 def test_every_kind_of_run_moves_the_policy_and_stays_finite(tmp_path, overrides):
-    folder = run(tmp_path, *overrides, "train.updates=2")
-    assert not same_weights(weights(folder, 1), weights(folder, 2))
-    for record in records(folder):
+    # Sixteen rollouts a prompt, so that the weaker full-attention policy has groups with both kinds of answers too.
+    folder = run(tmp_path, *overrides, "train.updates=2", "train.group_size=16")
+    base = load_policy("tiny-full" if any("tiny-full" in word for word in overrides) else "tiny")
+    base.save(tmp_path / "base")
+    assert not same_weights(load_file(tmp_path / "base" / "model.safetensors"), weights(folder, 2))
+    assert trained(folder), "the seed must give a group with both kinds of answers"
+    for record in trained(folder):
         assert all(math.isfinite(value) for value in record.values() if isinstance(value, float))
         assert record["grad_norm"] > 0

@@ -143,7 +143,7 @@ class TestMistakes:
             load_config({"nonsense": 1}, model=RunConfig)
 
     def test_kv_heads_divide_heads(self) -> None:
-        with pytest.raises(ConfigError, match="kv_heads 3 must divide heads 4"):
+        with pytest.raises(ConfigError, match="kv_heads 3 must divide heads 2"):
             load_config({}, ["kv_heads=3"], model=PretrainConfig)
 
 
