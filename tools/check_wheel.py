@@ -14,7 +14,10 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-METHOD = ("types", "errors", "risk", "schedules", "losses", "states", "calibration", "controls", "advantages")
+METHOD = (
+    "types", "errors", "risk", "schedules", "losses", "states", "randomness",
+    "calibration", "controls", "advantages", "gradient",
+)  # fmt: skip
 REQUIRED = (
     "steprs/py.typed",
     "steprs/configs/train/countdown.yaml",

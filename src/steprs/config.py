@@ -92,6 +92,23 @@ class ScheduleConfig(Section):
     threshold: float | None = None
     below: ScheduleConfig | None = None
     above: ScheduleConfig | None = None
+    reverse: bool = Field(False, description="run it from the other end: progress becomes 1 - progress")
+
+    @model_validator(mode="after")
+    def _only_its_own_settings(self) -> ScheduleConfig:
+        own = {
+            "constant": {"start"}, "knots": {"knots"}, "pass-rate": {"threshold", "below", "above"},
+            "power": {"start", "end", "gamma"}, "sigmoid": {"start", "end", "steepness", "midpoint"},
+            "exponential": {"start", "end", "steepness"}, "step": {"start", "end", "midpoint"},
+        }.get(self.kind, {"start", "end"})  # fmt: skip
+        # `start` and `end` may stay behind from a base file that another kind is laid over.
+        foreign = self.model_fields_set - own - {"kind", "reverse", "start", "end"}
+        given = sorted(name for name in foreign if getattr(self, name) is not None)
+        if given:
+            raise ValueError(
+                f"{', '.join(given)} means nothing for kind {self.kind!r}; it takes {', '.join(sorted(own))}"
+            )
+        return self
 
 
 class CalibrationConfig(Section):
@@ -100,8 +117,18 @@ class CalibrationConfig(Section):
     rule: Rule = "halve-failure"
     prompts: int = Field(128, ge=1)
     samples: int = Field(8, ge=1)
-    target: float | None = None
-    weight: float | None = None
+    clip: tuple[float, float] | Literal["rule"] | None = Field("rule", description="bounds on |scale|; null is none")
+    target: float | None = Field(None, gt=0.0, lt=1.0)
+    weight: float | None = Field(None, gt=0.0)
+
+    @model_validator(mode="after")
+    def _rule_has_its_input(self) -> CalibrationConfig:
+        for rule, name in (("target", "target"), ("weight-cap", "weight")):
+            if (self.rule == rule) != (getattr(self, name) is not None):
+                raise ValueError(
+                    f"rule {rule!r} and {name} go together; rule is {self.rule!r}, {name} is {getattr(self, name)}"
+                )
+        return self
 
 
 class RiskConfig(Section):
@@ -113,6 +140,8 @@ class RiskConfig(Section):
     control: Control = "full"
     base: Literal["centred", "standardised"] = "centred"
     baseline: Literal["group", "leave-one-out"] = "group"
+    cap: float | None = Field(None, gt=0.0, description="leave-one-out only: bound on |A|; null is group_size - 1")
+    std_ddof: Literal[0, 1] = 1
     rms_match: Literal["batch", "group", "state", "group-state"] | None = None
     reference_pass_rate: float | None = Field(None, gt=0.0, lt=1.0)
     coordinate: Literal["auto", "step", "mask", "rank"] = "auto"

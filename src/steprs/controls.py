@@ -153,8 +153,11 @@ def matched_constant(
     coef_BL = schedule(progress_BL, reference_pass_rate)
     weights_BL = weights_BL.double()
     scale_BL = risk_scale(reference_pass_rate, coef_BL)
-    sums = torch.stack([(weights_BL * scale_BL).sum(), (weights_BL * coef_BL).sum(), weights_BL.sum()])
-    mass, coef, weight = (all_reduce(sums) if all_reduce else sums).tolist()
+    spread_BL = weights_BL * coef_BL
+    sums = torch.stack([(weights_BL * scale_BL).sum(), spread_BL.sum(), spread_BL.abs().sum(), weights_BL.sum()])
+    mass, coef, size, weight = (all_reduce(sums) if all_reduce else sums).tolist()
+    if abs(coef) <= 1e-6 * size:  # a mean of 0 has no sign; what is left of it is rounding
+        coef = 0.0
     if not weight > 0:
         raise CalibrationError("control 'constant' found no active token to match; pass rollouts with a non-empty mask")
     return _constant_with(mass / weight, coef / weight, reference_pass_rate)

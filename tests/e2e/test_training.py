@@ -1,7 +1,10 @@
 """The loop on the shipped policy: what other trainers got wrong, each as a run."""
 
+import dataclasses
 import itertools
+import json
 import math
+import re
 
 import pytest
 import torch
@@ -9,7 +12,7 @@ from safetensors.torch import load_file
 from support import records, same_weights, small_config, weights, without_seconds
 
 from steprs import build
-from steprs.errors import ConfigError, DependencyError, NonFiniteError, RewardError, RunFolderError
+from steprs.errors import ConfigError, DependencyError, NonFiniteError, RewardError, RunFolderError, TaskError
 from steprs.policies.loading import load_policy
 from steprs.tasks.countdown import CountdownTask
 from steprs.types import Verdict
@@ -124,9 +127,78 @@ def test_argmax_groups_are_said_once(tmp_path):
     assert sum("distinct" in str(warning.message) for warning in caught) == 1
 
 
-def test_overlong_prompts_are_named_or_dropped_and_counted(tmp_path):
-    with pytest.raises(Exception, match="max_prompt_tokens"):
-        run(tmp_path, "task.max_prompt_tokens=4")
+class LongPrompt(CountdownTask):
+    """The second training problem has one word more than the others."""
+
+    def problems(self, split, limit=None):
+        found = list(super().problems(split, limit))
+        if split == "train":
+            found[1] = dataclasses.replace(found[1], prompt=found[1].prompt + " 1")
+        return found
+
+
+def test_overlong_prompts_are_named_or_dropped_everywhere_and_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr("steprs.build.runs.build_task", lambda config: LongPrompt())
+    long = LongPrompt().problems("train")[1].id
+    with pytest.raises(TaskError, match=re.escape(long)):
+        run(tmp_path, "task.max_prompt_tokens=5", name="named")
+    folder = run(tmp_path, "task.max_prompt_tokens=5", "task.overlong_prompts=drop", "train.updates=1", name="dropped")
+    assert json.loads((folder / "dropped.json").read_text()) == {"train": [long], "dev": []}
+    assert records(folder)[0]["reward/mean"] >= 0
+
+
+def test_dead_groups_get_exactly_no_policy_gradient_even_where_kl_scores_them(tmp_path, monkeypatch):
+    class AlmostEqual(CountdownTask):
+        def score(self, problem, completion):
+            return Verdict(reward=next(rewards), status="wrong", answer_key="0")
+
+        @property
+        def binary(self):
+            return False
+
+    rewards = itertools.cycle([0.1 + 0.2, 0.3])
+    monkeypatch.setattr("steprs.build.runs.build_task", lambda config: AlmostEqual())
+    folder = run(tmp_path, "loss.kl_coef=0.04", "train.updates=1", "risk.base=standardised")
+    (record,) = records(folder)
+    assert record["groups/dead"] == 1.0
+    assert record["loss/policy"] == 0.0
+    assert record["grad_norm"] == pytest.approx(0.0, abs=1e-9)  # KL to itself has its minimum here
+
+
+def test_best_checkpoint_is_kept_and_a_run_without_progress_stops_early(tmp_path, monkeypatch):
+    # A rate of 0 never improves, so the evaluation before the first update stays the best.
+    settings = (
+        "train.learning_rate=0",
+        "train.eval_every=1",
+        "train.patience=2",
+        "train.updates=6",
+        "train.keep_last=1",
+    )
+    folder = run(tmp_path, *settings)
+    result = json.loads((folder / "result.json").read_text())
+    assert (result["status"], result["stopped_early"], result["updates"], result["best_update"]) == (
+        "finished",
+        True,
+        2,
+        0,
+    )
+    assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == ["update-000000", "update-000002"]
+    assert build.evaluate(folder, overrides=["eval.problems=2"]).policy.endswith("update-000000")
+
+
+def test_trackers_go_on_after_a_resume(tmp_path, monkeypatch):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from test_resume import stop_after
+
+    stop_after(monkeypatch, 1)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, "train.trackers=[tensorboard]")
+    monkeypatch.undo()
+    build.train(None, resume=True, output=tmp_path / "run")
+    files = [EventAccumulator(str(file)).Reload() for file in (tmp_path / "run").rglob("events.out.tfevents*")]
+    steps = [e.step for file in files if "reward/mean" in file.Tags()["scalars"] for e in file.Scalars("reward/mean")]
+    assert sorted(steps) == [1, 2, 3]
 
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path):

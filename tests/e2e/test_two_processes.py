@@ -82,6 +82,14 @@ def test_batch_rms_matching_spans_the_processes(tmp_path):
     assert one["risk/rms_scale"] != pytest.approx(1.0, abs=0.02)
 
 
+def test_shuffled_controls_shuffle_each_rollout_the_same_on_any_process(tmp_path):
+    settings = ("train.updates=1", "train.prompts_per_update=5", "risk.control=shuffle-token", "risk.scale=4")
+    one = records(build.train(small_config(*settings), output=tmp_path / "one"))[0]
+    done = launch(tmp_path / "two", *settings)
+    assert done.returncode == 0, done.stderr
+    assert records(tmp_path / "two")[0]["grad_norm"] == pytest.approx(one["grad_norm"], rel=1e-4)
+
+
 def test_a_launch_that_would_drop_processes_is_an_error(tmp_path, monkeypatch):
     from steprs.errors import ConfigError
 

@@ -45,5 +45,6 @@ def measured_scale(
         max_prompt_tokens=config.task.max_prompt_tokens, overlong=config.task.overlong_prompts,
     )  # fmt: skip
     measured: Any = torch.tensor(capability.pass_rates) if settings.rule == "mass-neutral" else capability.pass_rate
-    scale = calibrate_risk(measured, settings.rule, target=settings.target, weight=settings.weight)
+    clip: Any = {} if settings.clip == "rule" else {"clip": settings.clip}
+    scale = calibrate_risk(measured, settings.rule, target=settings.target, weight=settings.weight, **clip)
     return {"rule": settings.rule, "scale": scale, "capability": capability.to_json()}

@@ -129,6 +129,11 @@ def build_schedule(config: RiskConfig, scale: float) -> AbstractSchedule:
 
 
 def _schedule(config: ScheduleConfig, scale: float, where: str) -> AbstractSchedule:
+    forward = _forward_schedule(config, scale, where)
+    return schedules.ReversedSchedule(forward) if config.reverse else forward
+
+
+def _forward_schedule(config: ScheduleConfig, scale: float, where: str) -> AbstractSchedule:
     if config.kind == "knots":
         if not config.knots:
             raise ConfigError(f"{where}.kind is 'knots'; give {where}.knots as a list of [progress, multiple] pairs")

@@ -6,6 +6,7 @@ from ..config import RunConfig
 from ..policies.base import Policy
 from ..tasks.base import AbstractTask
 from ..types import Decoding
+from .checks import check
 from .objects import build_policy, build_sampler, build_schedule, build_task, resolve
 
 MIB = 2**20
@@ -25,6 +26,7 @@ def plan_text(config: RunConfig) -> str:
     task = build_task(config.task)
     policy = build_policy(config.policy)
     config = resolve(config, policy, task)
+    check(config)
     budget = int(config.train.token_budget)
     sampler = build_sampler(config.sampler, policy)
     scale = 1.0 if config.risk.scale == "calibrated" else config.risk.scale

@@ -24,6 +24,7 @@ from ..training.distributed import make_accelerator, my_prompts
 from ..training.folder import RunFolder
 from ..types import Problem
 from .calibrating import measured_scale
+from .checks import check
 from .control import with_matched_constant
 from .objects import build_policy, build_sampler, build_schedule, build_task, loop_settings, resolve
 
@@ -45,7 +46,10 @@ def train(config: RunConfig | None, *, resume: bool = False, output: str | Path 
     Example: `train(load_config("run.yaml", model=RunConfig))`.
     """
     folder = RunFolder(_folder_of(config, output))
-    accelerator = make_accelerator(_checked_trackers(config), str(folder.path))
+    stored = folder.read_json("config.json") if resume else None
+    # The trackers of the run that goes on are in its folder; accelerate needs them before anything else.
+    known = config or (load_config(stored, model=RunConfig) if stored else None)
+    accelerator = make_accelerator(_checked_trackers(known), str(folder.path))
     lock = folder.locked() if accelerator.is_main_process else contextlib.nullcontext()
     with lock:
         accelerator.wait_for_everyone()
@@ -129,7 +133,8 @@ def _objects(
     weights = None if checkpoint is None or config.policy.lora is not None else str(checkpoint)
     policy = build_policy(config.policy, path=weights, device=accelerator.device, seed=config.seed)
     config = resolve(config, policy, task)
-    _check(config, accelerator)
+    check(config)
+    my_prompts(config.train.prompts_per_update, accelerator)
     sampler = build_sampler(config.sampler, policy)
     train_problems, dev_problems = _usable_problems(config, policy, task, folder, accelerator)
     scale = _risk_scale(config, policy, task, sampler, train_problems, folder, accelerator)
@@ -150,22 +155,6 @@ def _objects(
     if config.risk.control == "constant":
         run = with_matched_constant(run, config.risk.reference_pass_rate, folder, accelerator)
     return run, config
-
-
-def _check(config: RunConfig, accelerator: Accelerator) -> None:
-    """Contradictions that only show once everything is known."""
-    if config.train.group_size < 2:
-        raise ConfigError(
-            f"train.group_size is {config.train.group_size}; a group needs at least 2 rollouts "
-            "to compare rewards within it"
-        )
-    my_prompts(config.train.prompts_per_update, accelerator)
-    truncated = config.sampler.top_p < 1.0 or config.sampler.top_k > 0
-    if truncated and config.loss.logprobs != "trace":
-        raise ConfigError(
-            f"sampler.top_p/top_k truncate the sampling distribution, which loss.logprobs={config.loss.logprobs!r} "
-            "cannot score; use 'trace', or top_p=1 and top_k=0"
-        )
 
 
 def _usable_problems(

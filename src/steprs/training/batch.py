@@ -13,7 +13,7 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from .. import losses
-from ..advantages import dead_groups, stepwise_advantages, stepwise_advantages_flat
+from ..advantages import dead_groups, stepwise_advantages
 from ..schedules import AbstractSchedule
 from ..states import denoising_progress, merge_steps
 from ..types import Advantages, Decoding, Rewards, Trajectory
@@ -85,32 +85,35 @@ def weigh(
     settings: LoopSettings,
     accelerator: Accelerator,
     *,
-    seed: int,
+    row_keys_B: Tensor,
 ) -> Weighting:
-    """Rewards and recorded states become one advantage a token. The only place where a schedule is consulted."""
+    """Rewards and recorded states become one advantage a token. The only place where a schedule is consulted.
+
+    `row_keys_B` names each rollout by update, prompt and number, so that a shuffled control shuffles it the same way
+    on any process and beside any other rollout.
+    """
     tokens = token_weights(trajectory, rewards, settings)
+    shape = (*rewards.rewards_PG.shape, -1)
     alone = accelerator.num_processes == 1
-    options: dict[str, Any] = {
-        "control": settings.advantage.control,
-        "base": settings.advantage.base,
-        "baseline": settings.advantage.baseline,
-        "rms_match": settings.advantage.rms_match,
-        "seed": seed,
-        "all_reduce": None if alone else partial(sum_over_processes, accelerator=accelerator),
-    }
-    if bool(rewards.valid_PG.all()):
-        shape = (*rewards.rewards_PG.shape, -1)
-        advantages = stepwise_advantages(
-            rewards.rewards_PG,
-            tokens.progress_BL.view(shape),
-            schedule,
-            mask_PGL=tokens.mask_BL.view(shape),
-            weights_PGL=tokens.weights_BL.view(shape),
-            state_index_PGL=trajectory.unmask_step_BL.view(shape),
-            **options,
-        )
-    else:
-        advantages = _without_masked_samples(rewards, tokens, trajectory.unmask_step_BL, schedule, options)
+    options = settings.advantage
+    advantages = stepwise_advantages(
+        rewards.rewards_PG,
+        tokens.progress_BL.view(shape),
+        schedule,
+        mask_PGL=tokens.mask_BL.view(shape),
+        weights_PGL=tokens.weights_BL.view(shape),
+        state_index_PGL=trajectory.unmask_step_BL.view(shape),
+        row_keys_PG=row_keys_B.view(rewards.rewards_PG.shape),
+        valid_PG=None if bool(rewards.valid_PG.all()) else rewards.valid_PG,
+        control=options.control,
+        base=options.base,
+        baseline=options.baseline,
+        cap=options.cap,
+        std_ddof=options.std_ddof,
+        rms_match=options.rms_match,
+        seed=settings.seed,
+        all_reduce=None if alone else partial(sum_over_processes, accelerator=accelerator),
+    )
     return Weighting(tokens=tokens, advantages=advantages)
 
 
@@ -123,43 +126,16 @@ def _dead(rewards: Rewards) -> Tensor:
     return few_P | dead_groups(torch.where(rewards.valid_PG, rewards.rewards_PG, stand_in_P1))
 
 
-def _without_masked_samples(
-    rewards: Rewards,
-    tokens: TokenWeights,
-    state_index_BL: Tensor,
-    schedule: AbstractSchedule,
-    options: Mapping[str, Any],
-) -> Advantages:
-    """Groups lose the samples whose verifier gave no number, so their sizes differ: the flat form."""
-    prompts, group_size = rewards.rewards_PG.shape
-    group_B = torch.arange(prompts, device=tokens.mask_BL.device).repeat_interleave(group_size)
-    enough_P = rewards.valid_PG.sum(1) >= 2
-    keep_B = rewards.valid_PG.flatten() & enough_P[group_B]
-    flat = stepwise_advantages_flat(
-        rewards.rewards_PG.flatten()[keep_B],
-        group_B[keep_B],
-        tokens.progress_BL[keep_B],
-        schedule,
-        mask_BL=tokens.mask_BL[keep_B],
-        weights_BL=tokens.weights_BL[keep_B],
-        state_index_BL=state_index_BL[keep_B],
-        **options,
-    )
-    values_BL = flat.values_PGL.new_zeros(tokens.mask_BL.shape)
-    coef_BL = flat.risk_coef_PGL.new_zeros(tokens.mask_BL.shape)
-    values_BL[keep_B] = flat.values_PGL
-    coef_BL[keep_B] = flat.risk_coef_PGL
-    return dataclasses.replace(flat, values_PGL=values_BL, risk_coef_PGL=coef_BL)
-
-
 def make_batch(
     trajectory: Trajectory, weighting: Weighting, settings: LoopSettings, accelerator: Accelerator, **extra: Any
 ) -> UpdateBatch:
     """Collect what the inner updates need, with the denominator taken over all processes."""
     tokens = weighting.tokens
     total = torch.tensor(float(tokens.count), dtype=torch.float64, device=trajectory.completion_ids_BL.device)
-    advantages_BL = weighting.advantages.values_PGL.reshape(trajectory.completion_mask_BL.shape).to(torch.float32)
     live_B = ~tokens.dead_P.repeat_interleave(trajectory.group_size)
+    advantages_BL = weighting.advantages.values_PGL.reshape(trajectory.completion_mask_BL.shape).to(torch.float32)
+    # Rewards that differ by rounding alone are equal here, whatever the advantage made of them.
+    advantages_BL = advantages_BL.masked_fill(~live_B[:, None], 0.0)
     active_B = (live_B | (settings.loss.kl_coef > 0)) & (tokens.weights_BL > 0).any(1)
     return UpdateBatch(
         trajectory=trajectory,

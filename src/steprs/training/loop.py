@@ -168,25 +168,32 @@ def collect_batch(run: Run, accelerator: Accelerator, update: int) -> UpdateBatc
     """Decode, score and weigh one update's rollouts."""
     settings, policy = run.settings, run.policy
     trajectory, rewards, problems, texts = rollouts(run, accelerator, update)
-    weighting = weigh(trajectory, rewards, run.schedule, settings, accelerator, seed=settings.seed + update)
+    prompts_B = torch.tensor(list(my_prompts(settings.prompts_per_update, accelerator)))
+    rollouts_B = torch.arange(settings.group_size).repeat(len(problems))
+    keys_B = row_keys(
+        settings.seed, "mask-noise", update, prompts_B.repeat_interleave(settings.group_size), rollouts_B
+    ).to(policy.device)
+    weighting = weigh(trajectory, rewards, run.schedule, settings, accelerator, row_keys_B=keys_B)
     ended_B = (trajectory.completion_ids_BL == policy.eos_token_id).any(1)
     tally = rollout_tally(trajectory, rewards, texts, ends_with_eos=run.task.ends_with_eos, ended_B=ended_B)
     tokens = weighting.tokens
     tally.add("groups/dead", tokens.dead_P, torch.ones_like(tokens.dead_P))
     tally.add("advantage/abs_mean", weighting.advantages.values_PGL.abs(), tokens.weights_BL > 0)
+    predictable = progress_is_predictable(trajectory, settings.advantage.coordinate, settings.advantage.scope)
+    binary = rewards.binary and weighting.advantages.metrics["binary_exact"]
+    for name, holds in (("risk/tau_predictable", predictable), ("risk/binary_exact", binary)):
+        tally.least(name, torch.tensor([float(holds)], device=policy.device))
+    hits = torch.tensor([weighting.advantages.metrics["cap_hits"]], device=policy.device)
+    tally.add("risk/cap_share", hits, tokens.weights_BL > 0)
     metrics: dict[str, Any] = tally.result(accelerator)
-    metrics |= {f"risk/{name}": value for name, value in weighting.advantages.metrics.items()}
-    metrics["risk/tau_predictable"] = float(progress_is_predictable(trajectory, settings.advantage.coordinate))
+    metrics["risk/rms_scale"] = weighting.advantages.metrics["rms_scale"]
     metrics["rollout/selection_exact"] = float(trajectory.selection_exact)
     advantages_BL = weighting.advantages.values_PGL.reshape(tokens.weights_BL.shape)
     metrics |= grids(rewards, tokens.progress_BL, advantages_BL, tokens.weights_BL, accelerator)
-    share = my_prompts(settings.prompts_per_update, accelerator)
-    row_prompts_B = torch.tensor(list(share)).repeat_interleave(settings.group_size)
-    rollouts_B = torch.arange(settings.group_size).repeat(len(problems))
     samples = sample_records(update, problems, texts, rewards.verdicts, settings.group_size, settings.log_completions)
     return make_batch(
         trajectory, weighting, settings, accelerator,
-        noise_keys_B=row_keys(settings.seed, "mask-noise", update, row_prompts_B, rollouts_B).to(policy.device),
+        noise_keys_B=keys_B,
         metrics=metrics,
         samples=samples,
     )  # fmt: skip

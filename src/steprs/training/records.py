@@ -24,6 +24,7 @@ class Tally:
     def __init__(self) -> None:
         self._sums: dict[str, list[Tensor]] = {}
         self._maxima: dict[str, Tensor] = {}
+        self._least: set[str] = set()  # kept as the maxima of their negatives
 
     def add(self, name: str, values: Tensor, count: Tensor | None) -> None:
         """Add `values`; the mean divides by the sum of `count`, or is the plain sum when it is None."""
@@ -37,6 +38,11 @@ class Tally:
         before = self._maxima.get(name)
         self._maxima[name] = now if before is None else torch.maximum(before, now)
 
+    def least(self, name: str, values: Tensor) -> None:
+        """Keep the smallest of `values`."""
+        self._least.add(name)
+        self.most(name, -values)
+
     def result(self, accelerator: Accelerator) -> dict[str, float]:
         """Means, sums and maxima over all processes; a mean of nothing is 0."""
         named: dict[str, float] = {}
@@ -47,7 +53,8 @@ class Tally:
                 named[name] = total if plain else total / count if count else 0.0
         if self._maxima:
             packed = torch.stack(list(self._maxima.values())).to(accelerator.device)
-            named.update(zip(self._maxima, max_over_processes(packed, accelerator).tolist(), strict=True))
+            found = max_over_processes(packed, accelerator).tolist()
+            named |= {k: -v if k in self._least else v for k, v in zip(self._maxima, found, strict=True)}
         return named
 
 

@@ -47,6 +47,8 @@ class AdvantageSettings:
     control: Literal["full", "flat", "constant", "reverse", "shuffle-token", "shuffle-state", "state-only", "centred"]
     base: Literal["centred", "standardised"]
     baseline: Literal["group", "leave-one-out"]
+    cap: float | None
+    std_ddof: int
     rms_match: Literal["batch", "group", "state", "group-state"] | None
     coordinate: Literal["auto", "step", "mask", "rank"]
     scope: Literal["sequence", "block", "within"]

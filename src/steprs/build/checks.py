@@ -1,0 +1,41 @@
+"""Settings that are right each by itself and wrong together; `train` and `--dry-run` refuse the same ones."""
+
+from __future__ import annotations
+
+from ..config import RunConfig
+from ..errors import ConfigError
+
+
+def check(config: RunConfig) -> None:
+    """Refuse contradictions.
+
+    Args:
+        config: resolved.
+
+    Raises:
+        ConfigError: names the settings, what they need and what to do.
+    """
+    if config.train.group_size < 2:
+        raise ConfigError(
+            f"train.group_size is {config.train.group_size}; a group needs at least 2 rollouts "
+            "to compare rewards within it"
+        )
+    truncated = config.sampler.top_p < 1.0 or config.sampler.top_k > 0
+    if truncated and config.loss.logprobs != "trace":
+        raise ConfigError(
+            f"sampler.top_p/top_k truncate the sampling distribution, which loss.logprobs={config.loss.logprobs!r} "
+            "cannot score; use 'trace', or top_p=1 and top_k=0"
+        )
+    risk = config.risk
+    if risk.control == "constant" and risk.reference_pass_rate is None and risk.scale != "calibrated":
+        raise ConfigError(
+            "risk.control is 'constant'; give risk.reference_pass_rate, the pass rate it is matched at, or let "
+            "risk.scale=calibrated measure it"
+        )
+    if risk.cap is not None and risk.baseline != "leave-one-out":
+        raise ConfigError("risk.cap is for risk.baseline=leave-one-out; the group baseline needs none, drop it")
+    if risk.baseline == "leave-one-out" and risk.control not in ("full", "centred"):
+        raise ConfigError(
+            f"risk.control={risk.control!r} is defined with the group's own pass rate; with "
+            "risk.baseline=leave-one-out use 'full' or 'centred'"
+        )
