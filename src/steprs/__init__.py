@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from .build import evaluate as evaluate
     from .build import train as train
     from .calibration import calibrate_risk as calibrate_risk
+    from .config import RunConfig as RunConfig
+    from .config import load_config as load_config
     from .evaluation.diversity import distinct_at_k as distinct_at_k
     from .evaluation.pass_at_k import pass_at_k as pass_at_k
     from .policies.loading import load_policy as load_policy
@@ -47,6 +49,7 @@ _HOMES = {
     "build": ("evaluate", "train"),
     "calibration": ("calibrate_risk",),
     "evaluation.diversity": ("distinct_at_k",),
+    "config": ("RunConfig", "load_config"),
     "evaluation.pass_at_k": ("pass_at_k",),
     "policies.loading": ("load_policy",),
     "risk": ("entropic_advantages", "finite_group_scale", "risk_scale"),

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from .configs.reading import merged, read_file
 from .errors import ConfigError, did_you_mean
 
 Unmasking = Literal[
@@ -26,7 +27,17 @@ Rule = Literal["halve-failure", "odds", "log-inverse", "max-scale", "crossover",
 class Section(BaseModel):
     """A group of settings: frozen, and unknown keys are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _numbers_are_not_booleans(cls, data: Any) -> Any:
+        """YAML's `true` would count as 1."""
+        for name, value in data.items() if isinstance(data, dict) else ():
+            field = cls.model_fields.get(name)
+            if isinstance(value, bool) and field is not None and field.annotation is not bool:
+                raise ValueError(f"{name} is {value}; it takes no true or false")
+        return data
 
 
 class LoraConfig(Section):
@@ -199,6 +210,8 @@ class EvalConfig(Section):
 
     @model_validator(mode="after")
     def _k_within_samples(self) -> EvalConfig:
+        if not self.k:
+            raise ValueError("eval.k is empty; give at least one number of tries, e.g. [1, 16]")
         if max(self.k) > self.samples:
             raise ValueError(
                 f"eval.k holds {max(self.k)} but eval.samples is {self.samples}; pass@k needs k <= samples"
@@ -274,40 +287,16 @@ def load_config(
     >>> load_config({"seed": 3}, ["train.updates=5"], model=RunConfig).train.updates
     5
     """
-    tree = _read(source) if isinstance(source, str | Path) else dict(source or {})
+    tree = read_file(source) if isinstance(source, str | Path) else dict(source or {})
     for override in overrides:
-        tree = _merge(tree, _parse_override(override))
+        tree = merged(tree, _parse_override(override))
     try:
         return model.model_validate(tree)
     except ValidationError as error:
         where = f"{source}: " if isinstance(source, str | Path) else ""
+        if overrides:
+            where = where.removesuffix(": ") + f" with {' '.join(overrides)}: "
         raise ConfigError(where + "; ".join(_explain(e, model) for e in error.errors())) from None
-
-
-def _read(path: str | Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The file's mapping laid over the mapping of its `base`, if it names one."""
-    file = Path(path)
-    if file.resolve() in seen:
-        raise ConfigError(f"{file}: `base` files form a circle: {' -> '.join(str(p) for p in seen)}")
-    try:
-        tree = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-    except OSError as error:
-        raise ConfigError(f"cannot read configuration {file}: {error.strerror}; give the path of a YAML file") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{file} is not YAML: {error}") from None
-    if not isinstance(tree, dict):
-        raise ConfigError(f"{file} holds a {type(tree).__name__}; a configuration is a mapping of settings")
-    base = tree.pop("base", None)
-    return _merge(_read(file.parent / base, (*seen, file.resolve())), tree) if base else tree
-
-
-def _merge(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Settings of `over` laid over `under`, section by section."""
-    merged = dict(under)
-    for key, value in over.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _merge(merged[key], value) if both else value
-    return merged
 
 
 def _parse_override(text: str) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """A stopped run goes on bit for bit, wherever it was stopped."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 from support import records, same_weights, small_config, weights, without_seconds
 
 from steprs import build
-from steprs.errors import ConfigError
+from steprs.errors import ConfigError, RunFolderError
 from steprs.training import loop
 from steprs.training.interrupt import RunInterrupted
 
@@ -109,3 +110,27 @@ def test_resuming_a_finished_run_changes_nothing(tmp_path, capsys):
     build.train(None, resume=True, output=folder)
     assert "nothing to do" in capsys.readouterr().out
     assert records(folder) == before
+
+
+def test_a_finished_run_without_checkpoints_is_not_trained_again(tmp_path):
+    folder = build.train(small_config("train.updates=1"), output=tmp_path / "run")
+    shutil.rmtree(folder / "checkpoints")
+    before = records(folder)
+    with pytest.raises(RunFolderError, match="without a whole checkpoint"):
+        build.train(None, resume=True, output=folder)
+    assert records(folder) == before
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", "{}"])
+def test_a_run_whose_settings_are_gone_is_not_guessed(tmp_path, content):
+    folder = build.train(small_config("train.updates=1"), output=tmp_path / "run")
+    (folder / "config.json").write_text(content)
+    for action in (lambda: build.evaluate(folder), lambda: build.train(None, resume=True, output=folder)):
+        with pytest.raises(RunFolderError, match=r"config\.json"):
+            action()
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
+    (tmp_path / "run").write_text("")
+    with pytest.raises(RunFolderError, match="choose another folder"):
+        build.train(small_config(), output=tmp_path / "run")

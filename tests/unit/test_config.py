@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from steprs.config import EvalConfig, PretrainConfig, RunConfig, ScheduleConfig, load_config
+from steprs.configs import find_config
 from steprs.errors import ConfigError
 
 
@@ -158,3 +160,39 @@ def test_lengths_come_from_one_place() -> None:
     """No setting but the sampler's says how long a completion is, and it has no number of its own."""
     assert RunConfig().sampler.length is None
     assert not [name for name in EvalConfig.model_fields if "length" in name or "tokens" in name]
+
+
+class TestFilesThatWouldBeMisread:
+    def test_a_key_that_stands_twice(self, tmp_path: Path) -> None:
+        (tmp_path / "run.yaml").write_text("train:\n  updates: 3\ntrain:\n  group_size: 4\n")
+        with pytest.raises(ConfigError, match="key 'train' stands twice in one section, the second time in line 3"):
+            load_config(tmp_path / "run.yaml", model=RunConfig)
+
+    def test_bytes_that_are_no_text(self, tmp_path: Path) -> None:
+        (tmp_path / "run.yaml").write_bytes(b"\xff\xfe\x81")
+        with pytest.raises(ConfigError, match="not UTF-8"):
+            load_config(tmp_path / "run.yaml", model=RunConfig)
+
+    def test_base_may_be_a_shipped_name(self, tmp_path: Path) -> None:
+        (tmp_path / "run.yaml").write_text("base: train/countdown\nseed: 7\n")
+        shipped = load_config(find_config("train/countdown"), model=RunConfig)
+        assert load_config(tmp_path / "run.yaml", model=RunConfig) == shipped.model_copy(update={"seed": 7})
+
+    def test_base_that_is_neither(self, tmp_path: Path) -> None:
+        (tmp_path / "run.yaml").write_text("base: [1]\n")
+        with pytest.raises(ConfigError, match=r"base is \[1\]"):
+            load_config(tmp_path / "run.yaml", model=RunConfig)
+
+    @pytest.mark.parametrize(
+        ("override", "said"),
+        [
+            ("train.learning_rate=.inf", "finite"),
+            ("train.updates=true", "no true or false"),
+            ("risk.schedule={kind: linear, gamma: 2}", "gamma means nothing for kind 'linear'"),
+            ("risk.calibration.rule=target", "rule 'target' and target go together"),
+            ("eval.k=[]", "at least one number"),
+        ],
+    )
+    def test_values_that_mean_nothing(self, override: str, said: str) -> None:
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            load_config(None, [override], model=RunConfig)

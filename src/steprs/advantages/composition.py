@@ -36,7 +36,7 @@ def compose(
     rewards64_B = rewards_B.detach().to(device).double()
     tau_BL, mask_BL = progress_BL.detach().to(device), mask_BL.to(device).bool()
     rows = Rows.of(rewards64_B, groups, options)
-    _check_control(rows, options)
+    _check(rows, schedule, options)
     needs_weights = options.control not in ("full", "centred", "shuffle-token") or options.rms_match is not None
     weights64_BL = _loss_weights(weights_BL, mask_BL) if needs_weights else mask_BL
     schedule = _scheduled(schedule, tau_BL, mask_BL, weights64_BL, options)
@@ -82,7 +82,7 @@ def compose(
     )
 
 
-def _check_control(rows: Rows, options: Options) -> None:
+def _check(rows: Rows, schedule: object, options: Options) -> None:
     if options.control not in ("full", "centred", "flat") and bool(rows.general_B.any()):
         raise ArgumentError(
             f"control {options.control!r} is defined for two-valued rewards, and a group holds three different ones; "
@@ -94,6 +94,11 @@ def _scheduled(
     schedule: AbstractSchedule, tau_BL: Tensor, mask_BL: Tensor, weights_BL: Tensor, options: Options
 ) -> AbstractSchedule:
     """The schedule as the control replaces it."""
+    if not isinstance(schedule, AbstractSchedule):
+        raise ArgumentError(
+            f"schedule is {schedule!r}; give a schedule object, e.g. steprs.ConstantSchedule(2.0), or a dataclass "
+            "below steprs.AbstractSchedule with the method _coefficients"
+        )
     if options.control == "centred":
         return ConstantSchedule(0.0)
     if options.control != "constant":

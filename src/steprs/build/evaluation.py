@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Literal
 
 import torch
 
 from ..config import RunConfig, load_config
-from ..errors import RunFolderError
+from ..errors import ConfigError, RunFolderError
 from ..evaluation.evaluate import evaluate as evaluate_policy
 from ..evaluation.result import EvalResult
 from ..progress import track
 from ..training.folder import RunFolder
+from ..training.state import checkpoint_name, read_position
 from .objects import build_policy, build_sampler, build_task, resolve
 
 
@@ -24,6 +26,7 @@ def evaluate(
     overrides: Sequence[str] = (),
     split: str = "test",
     output: str | Path | None = None,
+    checkpoint: Literal["best", "last"] = "best",
     device: str | torch.device | None = None,
 ) -> EvalResult:
     """Measure a run's best checkpoint, or a policy, on problems of a split.
@@ -35,6 +38,7 @@ def evaluate(
         split: "train", "dev" or "test".
         output: a JSON file; by default `eval.json` in a run folder (`eval-<split>.json` for another split), nothing
             for a policy.
+        checkpoint: of a run: the best by pass@1 on dev, or the last.
         device: default: the first GPU, else the CPU.
 
     Raises:
@@ -44,11 +48,19 @@ def evaluate(
     Example: `evaluate("tiny", overrides=["eval.problems=64"]).summary()["pass@1"]`.
     """
     path = Path(target)
-    is_run = (path / "checkpoints").is_dir()
-    config = load_config(path / "config.json" if is_run else None, overrides, model=RunConfig)
-    if not is_run and not any(override.startswith("policy.path=") for override in overrides):
+    if output is not None and Path(output).is_dir():
+        raise ConfigError(f"output {output} is a folder; give the name of a JSON file")
+    is_run = (path / "env.json").is_file() or (path / "checkpoints").is_dir()
+    names_policy = any(override.startswith("policy.path=") for override in overrides)
+    if is_run and names_policy:
+        raise ConfigError(
+            f"{target} is a run, whose own checkpoints are evaluated; give the policy in its place instead"
+        )
+    source = RunFolder(path).read_config() if is_run else None
+    config = load_config(source, overrides, model=RunConfig)
+    if not is_run and not names_policy:
         config = config.model_copy(update={"policy": config.policy.model_copy(update={"path": str(target)})})
-    weights = best_checkpoint(path) if is_run else None
+    weights = chosen_checkpoint(path, checkpoint) if is_run else None
     place = device or ("cuda" if torch.cuda.is_available() else "cpu")
     # A checkpoint of an adapted policy holds the merged weights.
     policy = build_policy(config.policy.model_copy(update={"lora": None}), path=weights, device=place)
@@ -73,17 +85,20 @@ def evaluate(
     return result
 
 
-def best_checkpoint(run: Path) -> str:
-    """The checkpoint with the best pass@1 on dev, or the newest whole one if the run never evaluated.
+def chosen_checkpoint(run: Path, which: Literal["best", "last"]) -> str:
+    """The checkpoint with the best pass@1 on dev (the newest whole one if the run never evaluated), or the newest.
 
     Raises:
         RunFolderError: there is none.
     """
-    folder = RunFolder(run)
-    newest = folder.newest_checkpoint()
+    newest = RunFolder(run).newest_checkpoint()
     if newest is None:
         raise RunFolderError(f"{run} holds no whole checkpoint yet; train it first, or give a policy instead")
-    position = json.loads((newest / "trainer" / "position.json").read_text(encoding="utf-8"))
-    best = position["best_update"]
-    named = run / "checkpoints" / f"update-{best:06d}" if best is not None else newest
+    best = read_position(newest).best_update
+    named = newest if which == "last" or best is None else run / "checkpoints" / checkpoint_name(best)
+    if named.name == checkpoint_name(0):
+        warnings.warn(
+            f"the best checkpoint of {run} on dev is update 0, the policy before training; `last` takes the newest",
+            stacklevel=3,
+        )
     return str(named if named.is_dir() else newest)

@@ -7,6 +7,7 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 from accelerate import Accelerator
 
 from ..config import RunConfig, load_config
+from ..configs import find_config
 from ..errors import ConfigError, DependencyError, RunFolderError
 from ..policies.base import Policy
 from ..rollout.collect import Sampler, encode_prompts
@@ -29,11 +31,17 @@ from .control import with_matched_constant
 from .objects import build_policy, build_sampler, build_schedule, build_task, loop_settings, resolve
 
 
-def train(config: RunConfig | None, *, resume: bool = False, output: str | Path | None = None) -> Path:
+def train(
+    config: RunConfig | str | Path | dict[str, Any] | None,
+    *,
+    resume: bool = False,
+    output: str | Path | None = None,
+) -> Path:
     """Train as configured and return the run folder.
 
     Args:
-        config: what to run. None with `resume` takes the folder's own `config.json`.
+        config: what to run: settings, a mapping of them, a YAML file or a shipped name. None with `resume` takes the
+            folder's own `config.json`.
         resume: go on from the newest whole checkpoint; without one the run starts afresh.
         output: the run folder; default `config.output`, then `runs/<name>`.
 
@@ -43,10 +51,14 @@ def train(config: RunConfig | None, *, resume: bool = False, output: str | Path 
         DependencyError: a tracker or LoRA was asked for whose package is missing.
         steprs.training.interrupt.RunInterrupted: Ctrl-C or SIGTERM; a checkpoint was written.
 
-    Example: `train(load_config("run.yaml", model=RunConfig))`.
+    Example: `train("train/countdown")`, `train({"train": {"updates": 20}}, output="runs/short")`.
     """
+    if isinstance(config, str | Path):
+        config = load_config(find_config(str(config)), model=RunConfig)
+    elif isinstance(config, dict):
+        config = load_config(config, model=RunConfig)
     folder = RunFolder(_folder_of(config, output))
-    stored = folder.read_json("config.json") if resume else None
+    stored = folder.read_config() if resume else None
     # The trackers of the run that goes on are in its folder; accelerate needs them before anything else.
     known = config or (load_config(stored, model=RunConfig) if stored else None)
     accelerator = make_accelerator(_checked_trackers(known), str(folder.path))
@@ -90,7 +102,7 @@ def _checked_trackers(config: RunConfig | None) -> tuple[str, ...]:
 
 def _starting_point(folder: RunFolder, config: RunConfig | None, resume: bool) -> tuple[RunConfig, Path | None]:
     """The configuration to run and the checkpoint to go on from."""
-    stored = folder.read_json("config.json")
+    stored = folder.read_config()
     if not resume:
         if stored is not None:
             raise RunFolderError(
@@ -106,7 +118,17 @@ def _starting_point(folder: RunFolder, config: RunConfig | None, resume: bool) -
     earlier = load_config(stored, model=RunConfig)
     if config is not None:
         _refuse_other_settings(earlier, config, folder.path)
-    return earlier, folder.newest_checkpoint()
+    newest = folder.newest_checkpoint()
+    lost = len(folder.read_jsonl("metrics.jsonl"))
+    if newest is None and folder.read_json("result.json"):
+        raise RunFolderError(
+            f"{folder.path} is a finished run without a whole checkpoint; start it anew in another folder"
+        )
+    if newest is None and lost:
+        warnings.warn(
+            f"{folder.path} has no whole checkpoint: it starts afresh, {lost} updates are made again", stacklevel=3
+        )
+    return earlier, newest
 
 
 def _refuse_other_settings(earlier: RunConfig, now: RunConfig, path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 
 import typer
@@ -48,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: what stands after `steprs`; the process's own when None.
     """
+    warnings.showwarning = _one_line_warning
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     _quiet_libraries()
@@ -59,6 +61,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         hint = "" if debug else "\n(--debug shows where this comes from)"
         typer.echo(f"steprs: {type(error).__name__}: {error}{hint}", err=True)
         sys.exit(2)
+
+
+def _one_line_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """A warning is for the person at the terminal, without the line of source that gave it."""
+    typer.echo(f"steprs: warning: {message}", err=True)
 
 
 def _quiet_libraries() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -51,6 +51,17 @@ def load_run(name: str, overrides: Sequence[str]) -> RunConfig:
     from ..config import RunConfig, load_config
     from ..configs import find_config
 
-    inside = Path(name) / "config.json"
-    file = inside if inside.is_file() else find_config(name)
-    return load_config(file, split_overrides(overrides), model=RunConfig)
+    if Path(name).is_dir():
+        return load_config(_settings_of(Path(name)), split_overrides(overrides), model=RunConfig)
+    return load_config(find_config(name), split_overrides(overrides), model=RunConfig)
+
+
+def _settings_of(folder: Path) -> dict[str, Any]:
+    """The settings kept in a run folder."""
+    from ..errors import RunFolderError
+    from ..training.folder import RunFolder
+
+    settings = RunFolder(folder).read_config()
+    if settings is None:
+        raise RunFolderError(f"{folder} is a folder without config.json, so it holds no run; give a configuration")
+    return settings

@@ -18,6 +18,13 @@ class Split(StrEnum):
     test = "test"
 
 
+class Which(StrEnum):
+    """Which checkpoint of a run."""
+
+    best = "best"
+    last = "last"
+
+
 class Format(StrEnum):
     """How tables are printed."""
 
@@ -31,6 +38,7 @@ def evaluate(
     target: str = typer.Argument(..., metavar="RUN_OR_POLICY", help="A run folder (its best checkpoint) or a policy."),
     overrides: list[str] = typer.Argument(None, metavar="[KEY=VALUE]...", help="Settings, e.g. eval.samples=32."),
     split: Split = typer.Option(Split.test, help="Which problems."),
+    checkpoint: Which = typer.Option(Which.best, help="Of a run: the best by pass@1 on dev, or the last."),
     format: Format = typer.Option(Format.text, help="How the table is printed."),
     compare: str = typer.Option(
         None, metavar="OTHER", help="A second run or policy; paired bootstrap of the difference."
@@ -45,8 +53,12 @@ def evaluate(
     from .. import build
 
     with interruptible("Nothing was written; start it again."):
-        result = build.evaluate(target, overrides=words, split=split.value, output=output)
-        other = build.evaluate(compare, overrides=words, split=split.value) if compare else None
+        result = build.evaluate(target, overrides=words, split=split.value, output=output, checkpoint=checkpoint.value)
+        other = (
+            build.evaluate(compare, overrides=words, split=split.value, checkpoint=checkpoint.value)
+            if compare
+            else None
+        )
     from ..report.tables import evaluation_tables
 
     typer.echo(evaluation_tables(result, other, format=format.value))

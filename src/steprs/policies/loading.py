@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ..errors import DependencyError, PolicyError, did_you_mean, unknown_name
@@ -177,21 +178,25 @@ def _build(
     folder: Path, config: dict[str, Any], manifest: dict[str, Any], implementation: str, trust_remote_code: bool
 ) -> Policy:
     loader: Any = AutoModelForCausalLM
-    with quiet_transformers():
-        model, report = loader.from_pretrained(
-            folder,
-            dtype=torch.float32,
-            attn_implementation=implementation,
-            use_safetensors=True,
-            trust_remote_code=trust_remote_code,
-            output_loading_info=True,
-        )
+    try:
+        with quiet_transformers():
+            model, report = loader.from_pretrained(
+                folder,
+                dtype=torch.float32,
+                attn_implementation=implementation,
+                use_safetensors=True,
+                trust_remote_code=trust_remote_code,
+                output_loading_info=True,
+            )
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise PolicyError(f"cannot load the checkpoint in {folder}: {error}; a file is missing or damaged") from error
     wrong = {kind: sorted(map(str, names)) for kind, names in report.items() if names}
     if wrong:
         raise PolicyError(f"the weights in {folder} do not fit its config.json: {wrong}")
     return Policy(
         module=PolicyModule(model),
-        tokenizer=AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code),
+        tokenizer=tokenizer,
         family=manifest["family"],
         attention=manifest["attention"],
         block_size=manifest["block_size"],

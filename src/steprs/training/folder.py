@@ -16,6 +16,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -41,8 +42,14 @@ class RunFolder:
         Raises:
             RunFolderError: another process holds it.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / "lock").open("a+", encoding="utf-8") as handle:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = (self.path / "lock").open("a+", encoding="utf-8")
+        except OSError as error:
+            raise RunFolderError(
+                f"cannot write a run into {self.path}: {error.strerror}; choose another folder"
+            ) from None
+        with lock as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -69,8 +76,19 @@ class RunFolder:
             return None
         try:
             return json.loads(file.read_text(encoding="utf-8"))
-        except json.JSONDecodeError as error:
+        except ValueError as error:
             raise RunFolderError(f"{file} is not JSON ({error}); delete it or start the run afresh") from None
+
+    def read_config(self) -> dict[str, Any] | None:
+        """The run's resolved settings, or None if the folder holds no run.
+
+        Raises:
+            RunFolderError: the file is there but holds no settings; nothing is guessed in their place.
+        """
+        content = self.read_json("config.json")
+        if content is not None and not (isinstance(content, dict) and content):
+            raise RunFolderError(f"{self.path / 'config.json'} holds no settings; the run cannot be told from it")
+        return content
 
     def append_jsonl(self, name: str, record: Mapping[str, Any]) -> None:
         """Add one line."""
@@ -83,7 +101,9 @@ class RunFolder:
         if not file.exists():
             return []
         return [
-            record for line in file.read_text(encoding="utf-8").splitlines() if (record := _whole(line)) is not None
+            record
+            for line in file.read_text(encoding="utf-8", errors="replace").splitlines()
+            if (record := _whole(line)) is not None
         ]
 
     def keep_lines(self, name: str, keep: Callable[[dict[str, Any]], bool]) -> None:
@@ -122,7 +142,8 @@ class RunFolder:
     def checkpoints(self) -> list[Path]:
         """Checkpoints by update, oldest first, whole or not."""
         root = self.path / "checkpoints"
-        return sorted(p for p in root.glob("update-*") if p.is_dir()) if root.exists() else []
+        found = root.iterdir() if root.exists() else ()
+        return sorted(p for p in found if p.is_dir() and re.fullmatch(r"update-\d{6}(-inner-\d\d)?(\.part)?", p.name))
 
     def newest_checkpoint(self) -> Path | None:
         """The newest whole checkpoint; a torn one is named in a warning and passed over."""
@@ -130,7 +151,7 @@ class RunFolder:
             problem = checkpoint_problem(path)
             if problem is None:
                 return path
-            warnings.warn(f"checkpoint {path} is torn ({problem}); an earlier one is used", stacklevel=2)
+            warnings.warn(f"checkpoint {path} is torn ({problem}) and passed over", stacklevel=2)
         return None
 
     def prune(self, keep_last: int, best: str | None) -> None:
@@ -149,8 +170,10 @@ def checkpoint_problem(path: Path) -> str | None:
         return f"{MANIFEST} is missing"
     try:
         sums = json.loads(manifest.read_text(encoding="utf-8"))
-    except json.JSONDecodeError:
+    except ValueError:
         return f"{MANIFEST} is not JSON"
+    if not (isinstance(sums, dict) and "trainer/position.json" in sums):
+        return f"{MANIFEST} names no checkpoint's files"
     for name, expected in sums.items():
         file = path / name
         if not file.exists():

@@ -17,7 +17,7 @@ def write_checkpoint(folder: RunFolder, name: str, text: str = "weights") -> Pat
     part = folder.begin_checkpoint(name)
     (part / "model.bin").write_text(text)
     (part / "trainer").mkdir()
-    (part / "trainer" / "state.json").write_text("{}")
+    (part / "trainer" / "position.json").write_text("{}")
     return folder.finish_checkpoint(part)
 
 
@@ -33,9 +33,11 @@ def test_the_newest_whole_checkpoint_is_found(tmp_path):
     ("damage", "said"),
     [
         (lambda p: (p / "model.bin").write_text("wrong"), "model.bin has changed"),
-        (lambda p: (p / "trainer" / "state.json").unlink(), "state.json is missing"),
+        (lambda p: (p / "trainer" / "position.json").unlink(), "position.json is missing"),
         (lambda p: (p / "manifest.json").unlink(), "manifest.json is missing"),
         (lambda p: (p / "manifest.json").write_text('{"model'), "manifest.json is not JSON"),
+        (lambda p: (p / "manifest.json").write_text("{}"), "names no checkpoint's files"),
+        (lambda p: (p / "manifest.json").write_bytes(b"\xff"), "manifest.json is not JSON"),
     ],
 )
 def test_a_damaged_checkpoint_is_named_and_passed_over(tmp_path, damage, said):

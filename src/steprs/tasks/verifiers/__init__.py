@@ -46,7 +46,11 @@ def check_answer(convention: str, gold: str, completion: str) -> Status:
     'right'
     """
     if convention not in CONVENTIONS:
-        raise ArgumentError(unknown_name("answer convention", convention, CONVENTIONS))
+        raise ArgumentError(unknown_name("answer convention", str(convention), CONVENTIONS))
+    if not (isinstance(gold, str) and isinstance(completion, str)):
+        raise ArgumentError(
+            f"gold and completion must be text; got {type(gold).__name__} and {type(completion).__name__}"
+        )
     return CONVENTIONS[convention](gold, completion)
 
 
