@@ -83,6 +83,11 @@ def compose(
 
 
 def _check(rows: Rows, schedule: object, options: Options) -> None:
+    if not isinstance(schedule, AbstractSchedule):
+        raise ArgumentError(
+            f"schedule is {schedule!r}; give a schedule object, e.g. steprs.ConstantSchedule(2.0), or a dataclass "
+            "below steprs.AbstractSchedule with the method _coefficients"
+        )
     if options.control not in ("full", "centred", "flat") and bool(rows.general_B.any()):
         raise ArgumentError(
             f"control {options.control!r} is defined for two-valued rewards, and a group holds three different ones; "
@@ -94,11 +99,6 @@ def _scheduled(
     schedule: AbstractSchedule, tau_BL: Tensor, mask_BL: Tensor, weights_BL: Tensor, options: Options
 ) -> AbstractSchedule:
     """The schedule as the control replaces it."""
-    if not isinstance(schedule, AbstractSchedule):
-        raise ArgumentError(
-            f"schedule is {schedule!r}; give a schedule object, e.g. steprs.ConstantSchedule(2.0), or a dataclass "
-            "below steprs.AbstractSchedule with the method _coefficients"
-        )
     if options.control == "centred":
         return ConstantSchedule(0.0)
     if options.control != "constant":
