@@ -20,7 +20,11 @@ def centred_reference(rewards_PG, progress_PGL, schedule, *, mask_PGL, **_):
     """Centred GRPO in three lines: every token of a rollout gets r - mean(r)."""
     centred_PG = rewards_PG.double() - rewards_PG.double().mean(1, keepdim=True)
     values_PGL = centred_PG[:, :, None] * mask_PGL
-    return Advantages(values_PGL=values_PGL, risk_coef_PGL=torch.zeros_like(values_PGL), metrics={})
+    return Advantages(
+        values_PGL=values_PGL,
+        risk_coef_PGL=torch.zeros_like(values_PGL),
+        metrics={"rms_scale": 1.0, "cap_hits": 0.0, "binary_exact": 1.0},
+    )
 
 
 @pytest.fixture(scope="module")
