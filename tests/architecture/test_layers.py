@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-BESIDE_THE_LAYERS = {"__init__", "__main__", "config", "configs", "checkpoints", "progress", "testing"}
+BESIDE_THE_LAYERS = {"__init__", "__main__", "config", "configs", "checkpoints", "drawing", "progress", "testing"}
 
 
 def test_import_contracts_hold() -> None:

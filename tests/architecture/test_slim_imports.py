@@ -29,7 +29,7 @@ def test_the_method_loads_torch_only() -> None:
     assert loaded - {"numpy"} == {"torch"}, "numpy comes with torch; nothing else may"
 
 
-@pytest.mark.parametrize("module", ["config", "configs", "errors", "report", "cli", "progress"])
+@pytest.mark.parametrize("module", ["config", "configs", "drawing", "errors", "report", "cli", "progress"])
 def test_no_torch_beside_the_layers(module: str) -> None:
     assert not loaded_after(f"import steprs.{module}") & {"torch", "transformers", "accelerate"}
 
