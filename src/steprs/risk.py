@@ -95,17 +95,13 @@ def finite_group_scale(
     """c_G(p, b): the factor that a group of G rollouts applies *on average* to the gradient of p.
 
     c_G(p, b) = E_{K ~ Bin(G, p)}[c(K/G, b) (K/G)(1 - K/G)] / (p (1 - p)). Groups with K = 0 or G give nothing, so this
-    stays below c(p, b) where prompts are hard: with b = 2 and p = .05, c = 2.42 but c_8 = 1.42. Computed in the equal
-    form (1 - 1/G) E_{J ~ Bin(G-2, p)}[c((J+1)/G, b)], which has no singularity at p = 0 or 1.
+    stays below c(p, b) where prompts are hard: with b = 2 and p = .05, c = 2.42 but c_8 = 1.42.
 
     Args:
         pass_rate: true pass rate p in [0, 1]; number or tensor [...].
         risk_coef: b as a number or a tensor that broadcasts with `pass_rate`, or a function from the observed
             pass rates K/G, shape [G-1], to coefficients of that shape (a schedule that looks at the group).
-        group_size: G >= 2.
-
-    Returns:
-        float64 tensor of the broadcast shape.
+        group_size: G >= 2. The result is float64 of the broadcast shape.
 
     Raises:
         ArgumentError: group_size < 2, a pass rate outside [0, 1], or a coefficient that is not finite.
@@ -116,14 +112,21 @@ def finite_group_scale(
     if group_size < 2:
         raise ArgumentError(f"group_size is {group_size}; a group needs >= 2 rollouts to be compared")
     rate = _float64(pass_rate)
-    others = torch.arange(group_size - 1, dtype=torch.float64, device=rate.device)
-    observed = (others + 1) / group_size
+    observed = torch.arange(1, group_size, dtype=torch.float64, device=rate.device) / group_size
     coef = _float64(risk_coef(observed) if callable(risk_coef) else risk_coef).to(rate.device)
-    scale = risk_scale(observed, coef if callable(risk_coef) else coef.unsqueeze(-1))
-    rate = rate.unsqueeze(-1)
-    ways = rate.new_tensor([math.comb(group_size - 2, j) for j in range(group_size - 1)])
-    chances = ways * rate.pow(others) * (1 - rate).pow(group_size - 2 - others)
-    return (1 - 1 / group_size) * (chances * scale).sum(-1)
+    return expected_factor(rate, risk_scale(observed, coef if callable(risk_coef) else coef.unsqueeze(-1)))
+
+
+def expected_factor(pass_rate: Tensor, factor: Tensor) -> Tensor:
+    """E_{K ~ Bin(G, p)}[f_K (K/G)(1 - K/G)] / (p (1 - p)) for the factors f_1 .. f_{G-1} that groups put on r - K/G.
+
+    Computed in the equal form (1 - 1/G) E_{J ~ Bin(G-2, p)}[f_{J+1}], which has no singularity at p = 0 or 1; float64.
+    """
+    size = factor.shape[-1] + 1
+    others = torch.arange(size - 1, dtype=torch.float64, device=pass_rate.device)
+    ways = others.new_tensor([math.comb(size - 2, j) for j in range(size - 1)])
+    rate = pass_rate.unsqueeze(-1)
+    return (1 - 1 / size) * (ways * rate.pow(others) * (1 - rate).pow(size - 2 - others) * factor).sum(-1)
 
 
 @torch.no_grad()
@@ -169,10 +172,7 @@ def surrogate_objective(pass_rate: float | Tensor, risk_coef: float | Tensor) ->
 
     Args:
         pass_rate: p in [0, 1].
-        risk_coef: b, either sign; 0 gives F(p) = p.
-
-    Returns:
-        float64 tensor of the broadcast shape; F(0) = 0 and F(1) = 1.
+        risk_coef: b, either sign; 0 gives F(p) = p. The result is float64; F(0) = 0 and F(1) = 1.
 
     >>> surrogate_objective(torch.tensor([0.0, 1.0]), 4.0).tolist()
     [0.0, 1.0]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import typer
 
 from ..errors import StepRSError
-from . import demo, doctor, evaluate, pretrain, tasks, train
+from . import demo, doctor, evaluate, pretrain, tasks, theory, train
 
 app = typer.Typer(
     name="steprs",
@@ -27,6 +27,7 @@ app.command("train")(train.train)
 app.command("eval")(evaluate.evaluate)
 app.command("pretrain")(pretrain.pretrain)
 app.add_typer(tasks.app, name="tasks")
+app.add_typer(theory.app, name="theory")
 app.command("doctor")(doctor.doctor)
 
 
