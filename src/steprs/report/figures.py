@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,15 +11,34 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..drawing import COLOURS, DASHES, MARKERS, canvas
+from ..errors import DependencyError
 from ..evaluation.pass_at_k import pass_at_k
 from ..evaluation.statistics import bootstrap_mean
 from .runs import Study, mean_of_known
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Floats = NDArray[np.float64]
+
+# Okabe and Ito's palette, which colour-blind readers tell apart; markers and dashes say the same again.
+COLOURS = ("#000000", "#E69F00", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES: tuple[Any, ...] = ("-", "--", "-", (0, (6, 1.5)), "-.", (0, (1, 1)), "-")
+STYLE: dict[Any, Any] = {
+    "font.size": 11,
+    "axes.titlesize": 12,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.7,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "legend.handlelength": 3.0,
+    "svg.fonttype": "none",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,7 +151,7 @@ def draw_pass_at_k(curves: Sequence[Curve], labels: Sequence[str], path: Path) -
         labels: all arms of the study, so that an arm has one colour in every figure.
         path: of the PNG file.
     """
-    with canvas(7.2, 4.6, path) as figure:
+    with _canvas(7.2, 4.6, path) as figure:
         axes = figure.subplots()
         axes.set_xscale("log", base=2)
         for curve in curves:
@@ -149,7 +169,7 @@ def draw_pass_at_k(curves: Sequence[Curve], labels: Sequence[str], path: Path) -
 
 def draw_learning(train: Sequence[Curve], dev: Sequence[Curve], labels: Sequence[str], path: Path) -> Path:
     """Training reward at the left, pass@1 on dev problems at the right; arguments as in `draw_pass_at_k`."""
-    with canvas(9.6, 4.4, path) as figure:
+    with _canvas(9.6, 4.4, path) as figure:
         left, right = figure.subplots(1, 2)
         for axes, curves, title, marker in (
             (left, train, "reward in training", False),
@@ -179,7 +199,7 @@ def draw_grids(grids: Sequence[Grid], path: Path, *, centre: float | None, label
         centre: value in the middle of a diverging scale (1 for an advantage scale), or None for a sequential one.
         label: of the colour bar.
     """
-    with canvas(3.5 * len(grids) + 1.0, 3.8, path) as figure:
+    with _canvas(3.5 * len(grids) + 1.0, 3.8, path) as figure:
         panels = np.atleast_1d(figure.subplots(1, len(grids), sharey=True))
         norm, colours = _colour_scale(np.concatenate([grid.values.ravel() for grid in grids]), centre)
         for axes, grid in zip(panels, grids, strict=True):
@@ -254,3 +274,20 @@ def _at_least(axes: Axes, span: float) -> None:
 def _at_powers_of_two(x: Floats) -> list[int]:
     """Indices of 1, 2, 4, ... and of the last value: one marker a tick keeps curves apart."""
     return [i for i, value in enumerate(x) if int(value).bit_count() == 1 or i == len(x) - 1]
+
+
+@contextmanager
+def _canvas(width: float, height: float, path: Path) -> Iterator[Figure]:
+    """A figure in house style, written to `path` at the end; no display and no global state is touched."""
+    try:
+        import matplotlib
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise DependencyError("figures need matplotlib; install it with: pip install 'steprs[plots]'") from None
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(figure)
+        yield figure
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=150)
