@@ -26,7 +26,7 @@ def study_text(study: Study) -> str:
     lines = [
         f"{study.name}: {study.title}",
         f"claim      {study.claim}",
-        f"base       {study.base}" + (f" with {_fields(study.fields)}" if study.fields else ""),
+        f"run        {study.run}" + (f" with {_fields(study.fields)}" if study.fields else ""),
         f"size       {len(study.arms)} arms x {len(study.contexts)} contexts x {len(study.seeds)} seeds = {runs} runs",
         f"measured   {study.measure.problems} held-out problems x {study.measure.samples} samples, the base policy too",
     ]

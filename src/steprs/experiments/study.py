@@ -3,7 +3,7 @@
 The same records are written in Python and in YAML:
 
     name: mine
-    base: train/countdown
+    run: train/countdown
     fields: {train.updates: 200}
     seeds: [101, 102, 103]
     baseline: centred GRPO
@@ -80,7 +80,7 @@ class Study(Section):
     Attributes:
         name: of its folder.
         title, claim: what the report says it is, and which claim it can support or refute.
-        base: the run configuration everything starts from, a file or a shipped name.
+        run: the run configuration everything starts from, a file or a shipped name.
         fields: dotted settings of all runs.
         seeds: of the runs of each arm; the same for every arm, so that differences are paired.
         baseline: label of the arm that the others are compared with, within each context.
@@ -91,7 +91,7 @@ class Study(Section):
     name: str = Field(pattern=r"^[A-Za-z0-9][\w.-]*$")
     title: str = ""
     claim: str = ""
-    base: str = "train/countdown"
+    run: str = "train/countdown"
     fields: Fields = Field(default_factory=dict)
     seeds: tuple[int, ...] = Field((101, 102, 103, 104), min_length=1)
     baseline: str = "centred GRPO"
@@ -132,9 +132,9 @@ class Study(Section):
         ]
 
     def config(self, context: Context, arm: Arm, seed: int) -> RunConfig:
-        """The base, then the study's fields, the context's, the arm's, and the seed."""
+        """The run, then the study's fields, the context's, the arm's, and the seed."""
         layers = (self.fields, context.fields, arm.fields, {"seed": seed, "name": self.name})
-        return load_config(find_config(self.base), overrides(layers), model=RunConfig)
+        return load_config(find_config(self.run), overrides(layers), model=RunConfig)
 
     def with_fields(self, fields: Mapping[str, Any]) -> Study:
         """The study with more settings for all its runs; an arm's own fields still win."""
