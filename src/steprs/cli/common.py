@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,15 @@ if TYPE_CHECKING:
     from ..config import RunConfig
 
 INTERRUPTED = 130
+
+
+class Format(StrEnum):
+    """How tables are printed."""
+
+    text = "text"
+    markdown = "markdown"
+    csv = "csv"
+    json = "json"
 
 
 @contextmanager

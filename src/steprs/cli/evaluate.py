@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from .common import interruptible, split_overrides
+from .common import Format, interruptible, split_overrides
 
 
 class Split(StrEnum):
@@ -23,15 +23,6 @@ class Which(StrEnum):
 
     best = "best"
     last = "last"
-
-
-class Format(StrEnum):
-    """How tables are printed."""
-
-    text = "text"
-    markdown = "markdown"
-    csv = "csv"
-    json = "json"
 
 
 def evaluate(

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from torch import Tensor
 
 from ..errors import NonFiniteError
 from ..evaluation.evaluate import evaluate
@@ -227,6 +228,7 @@ def inner_update(
             (micro.loss * accelerator.num_processes).backward()
         first_BL[micro.row_N, micro.pos_N] = micro.logprobs_N.float()
     record = tally.result(accelerator)
+    _check_logprobs(run.policy, first_BL, update)
     _check_losses(run.policy, record, update)
     rate = learning_rate_at(update, settings.updates, settings.optim)
     norm = apply_update(
@@ -312,6 +314,17 @@ def _where_nonfinite(policy: Policy) -> str:
     name = first_nonfinite(policy.unwrapped.named_parameters())
     found = f"The first weight that is not finite is {name}" if name else "All weights are finite"
     return f"{found}; the last checkpoint is intact"
+
+
+def _check_logprobs(policy: Policy, logprobs_BL: Tensor, update: int) -> None:
+    """The tensor that a NaN shows in first; what follows from it would name the loss."""
+    bad = (~torch.isfinite(logprobs_BL)).nonzero()
+    if len(bad):
+        row, position = bad[0].tolist()
+        raise NonFiniteError(
+            f"update {update}: logprobs_BL of the scoring forward is {float(logprobs_BL[row, position])} at rollout "
+            f"{row}, position {position} ({len(bad)} such tokens), so no step was made. {_where_nonfinite(policy)}"
+        )
 
 
 def _check_losses(policy: Policy, record: dict[str, float], update: int) -> None:
