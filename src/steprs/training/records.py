@@ -69,9 +69,9 @@ class Tally:
             named |= {k: -v if k in self._least else v for k, v in zip(self._maxima, found, strict=True)}
         if self._rows:
             packed = torch.stack(list(self._rows.values())).to(accelerator.device)
-            found = dict(zip(self._rows, sum_over_processes(packed, accelerator).tolist(), strict=True))
-            counts = found.pop(COUNTS)
-            named |= {name: _means(sums, counts) for name, sums in found.items()} | {COUNTS: counts}
+            rows = dict(zip(self._rows, sum_over_processes(packed, accelerator).tolist(), strict=True))
+            counts = rows.pop(COUNTS)
+            named |= {name: _means(sums, counts) for name, sums in rows.items()} | {COUNTS: counts}
         return named
 
 
