@@ -57,6 +57,18 @@ def test_the_ratio_is_between_two_scoring_forwards(tmp_path):
     assert all(record["ratio/max"] > 1.0 for record in trained(moved))
 
 
+def test_rows_by_progress_are_the_means_apart(tmp_path):
+    for record in trained(run(tmp_path, "loss.inner_updates=2", "train.learning_rate=0.001")):
+        tokens = record["tokens_by_progress"]
+        assert sum(tokens) == record["tokens/scored"]
+        for row, mean in (("entropy", "entropy"), ("ratio", "ratio/mean"), ("clip_frac", "ratio/clip_frac")):
+            parts = zip(record[f"{row}_by_progress"], tokens, strict=True)
+            assert sum(v * n for v, n in parts if n) / sum(tokens) == pytest.approx(record[mean], abs=1e-9), row
+        # The schedule is linear from 1.5 to 0, so a bin's mean coefficient lies between those of its edges.
+        for row in record["risk_coef_grid"]:
+            assert all(1.5 * (0.8 - i / 5) <= v <= 1.5 * (1 - i / 5) for i, v in enumerate(row) if v is not None)
+
+
 class AllWrong(CountdownTask):
     def score(self, problem, completion):
         return Verdict(reward=0.0, status="unparsed")

@@ -190,7 +190,8 @@ def collect_batch(run: Run, accelerator: Accelerator, update: int) -> UpdateBatc
     metrics["risk/rms_scale"] = weighting.advantages.metrics["rms_scale"]
     metrics["rollout/selection_exact"] = float(trajectory.selection_exact)
     advantages_BL = weighting.advantages.values_PGL.reshape(tokens.weights_BL.shape)
-    metrics |= grids(rewards, tokens.progress_BL, advantages_BL, tokens.weights_BL, accelerator)
+    risk_coef_BL = weighting.advantages.risk_coef_PGL.reshape(tokens.weights_BL.shape)
+    metrics |= grids(rewards, tokens.progress_BL, advantages_BL, risk_coef_BL, tokens.weights_BL, accelerator)
     samples = sample_records(update, problems, texts, rewards.verdicts, settings.group_size, settings.log_completions)
     return make_batch(
         trajectory, weighting, settings, accelerator,
@@ -327,8 +328,10 @@ def _check_logprobs(policy: Policy, logprobs_BL: Tensor, update: int) -> None:
         )
 
 
-def _check_losses(policy: Policy, record: dict[str, float], update: int) -> None:
-    bad = next((key for key, value in record.items() if value - value != 0.0), None)
+def _check_losses(policy: Policy, record: dict[str, Any], update: int) -> None:
+    # Rows by progress hold the same numbers again, so looking at the means is enough.
+    numbers = {key: value for key, value in record.items() if isinstance(value, float)}
+    bad = next((key for key, value in numbers.items() if value - value != 0.0), None)
     if bad is not None:
         where = _where_nonfinite(policy)
         raise NonFiniteError(f"update {update}: {bad} is {record[bad]}, so no step was made. {where}")
