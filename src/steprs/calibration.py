@@ -169,11 +169,17 @@ def _mass_neutral(rates: Tensor) -> float:
     near = 0.0 if flat or curvature == 0 else -slope / curvature
     if 0 < abs(near) < 1e-3:
         return near
-    grid = [10 ** (k / 20) for k in range(-60, 20 * (1 + math.ceil(math.log10(_beyond(float(live.min()))))))]
-    for low, high in zip([1e-3, *grid], grid, strict=False):
-        for sign in (1.0, -1.0):
-            if gained(sign * low) > 0 >= gained(sign * high) or gained(sign * low) < 0 <= gained(sign * high):
-                return bisect_root(gained, sign * low, sign * high)
+    decades = 1 + math.ceil(math.log10(_beyond(float(live.min()))))
+    grid = torch.logspace(-3, decades, 20 * (3 + decades) + 1, dtype=torch.float64)
+    signs = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
+    scales = risk_scale(live[:, None, None], signs * grid)
+    gains = (mass[:, None, None] * (scales - 1)).sum(0)
+    crossed = ((gains[:, :-1] > 0) & (gains[:, 1:] <= 0)) | ((gains[:, :-1] < 0) & (gains[:, 1:] >= 0))
+    nearest_first = crossed.T.nonzero()
+    if len(nearest_first):
+        place, side = nearest_first[0].tolist()
+        low, high = (signs[side] * grid[place : place + 2]).tolist()
+        return bisect_root(gained, low, high)
     # Mass is lost on both sides of 0: the root has merged with b = 0, as at p = 1/2.
     return 0.0
 

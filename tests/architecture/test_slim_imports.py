@@ -34,7 +34,7 @@ def test_no_torch_beside_the_layers(module: str) -> None:
     assert not loaded_after(f"import steprs.{module}") & {"torch", "transformers", "accelerate"}
 
 
-@pytest.mark.parametrize("module", ["pass_at_k", "diversity", "statistics"])
+@pytest.mark.parametrize("module", ["pass_at_k", "diversity", "traces", "metrics", "statistics"])
 def test_evaluation_numbers_need_numpy_only(module: str) -> None:
     assert loaded_after(f"import steprs.evaluation.{module}") <= {"numpy"}
 

@@ -9,6 +9,7 @@ from steprs.config import RunConfig, load_config
 
 SMALL = {
     "seed": 11,
+    "policy": {"dtype": "float32"},  # equality bit for bit must not hang on what `auto` measures
     "risk": {"scale": 1.5},
     "train": {
         "updates": 3,

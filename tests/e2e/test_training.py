@@ -15,6 +15,7 @@ from steprs import build
 from steprs.errors import ConfigError, DependencyError, NonFiniteError, RewardError, RunFolderError, TaskError
 from steprs.policies.loading import load_policy
 from steprs.tasks.countdown import CountdownTask
+from steprs.training import objective
 from steprs.types import Verdict
 
 
@@ -43,16 +44,29 @@ def test_kl_with_one_inner_update_trains_and_starts_at_zero(tmp_path):
     assert kl[2] > 1e-6
 
 
-def test_ratio_is_one_at_the_first_inner_update_and_not_after(tmp_path):
-    folder = run(
-        tmp_path, "sampler.temperature=0.7", "sampler.top_p=0.9", "loss.inner_updates=2", "train.learning_rate=0.001"
-    )
-    for record in trained(folder):
-        assert record["ratio/max"] != 1.0  # of the second inner update, the one recorded
-    single = run(tmp_path, "sampler.temperature=0.7", "sampler.top_p=0.9", name="single")
-    for record in trained(single):
+def test_the_ratio_is_between_two_scoring_forwards(tmp_path):
+    """The second scoring of unmoved weights: 1 for every token, whatever the rollout's temperature and truncation."""
+    decoding = ("sampler.temperature=0.7", "sampler.top_p=0.9", "loss.inner_updates=2")
+    still = run(tmp_path, *decoding, "train.learning_rate=0", "train.token_budget=130", name="still")
+    assert trained(still)
+    for record in trained(still):
+        assert record["ratio/max"] == pytest.approx(1.0, abs=1e-6)
         assert record["ratio/mean"] == pytest.approx(1.0, abs=1e-6)
         assert record["logprob_gap/max"] < 1e-3
+    moved = run(tmp_path, *decoding, "train.learning_rate=0.001", name="moved")
+    assert all(record["ratio/max"] > 1.0 for record in trained(moved))
+
+
+def test_rows_by_progress_are_the_means_apart(tmp_path):
+    for record in trained(run(tmp_path, "loss.inner_updates=2", "train.learning_rate=0.001")):
+        tokens = record["tokens_by_progress"]
+        assert sum(tokens) == record["tokens/scored"]
+        for row, mean in (("entropy", "entropy"), ("ratio", "ratio/mean"), ("clip_frac", "ratio/clip_frac")):
+            parts = zip(record[f"{row}_by_progress"], tokens, strict=True)
+            assert sum(v * n for v, n in parts if n) / sum(tokens) == pytest.approx(record[mean], abs=1e-9), row
+        # The schedule is linear from 1.5 to 0, so a bin's mean coefficient lies between those of its edges.
+        for row in record["risk_coef_grid"]:
+            assert all(1.5 * (0.8 - i / 5) <= v <= 1.5 * (1 - i / 5) for i, v in enumerate(row) if v is not None)
 
 
 class AllWrong(CountdownTask):
@@ -222,6 +236,27 @@ def test_tensorboard_receives_the_metrics(tmp_path):
     (events,) = [file for file in files if "reward/mean" in file.Tags()["scalars"]]
     logged = [event.value for event in events.Scalars("reward/mean")]
     assert logged == pytest.approx([record["reward/mean"] for record in records(folder)])
+
+
+def test_a_log_probability_that_is_nan_stops_at_once_and_is_named(tmp_path, monkeypatch):
+    honest = objective.score_batch
+    calls = itertools.count()
+
+    def one_nan(policy, trajectory, scoring):
+        scores = honest(policy, trajectory, scoring)
+        if next(calls) == 1:
+            logprobs_N = scores.logprobs_N.clone()
+            logprobs_N[5] = math.nan
+            return dataclasses.replace(scores, logprobs_N=logprobs_N)
+        return scores
+
+    monkeypatch.setattr(objective, "score_batch", one_nan)
+    with pytest.raises(NonFiniteError) as caught:
+        run(tmp_path, "train.token_budget=100000")
+    said = str(caught.value)
+    assert re.search(r"update 2: logprobs_BL of the scoring forward is nan at rollout \d+, position \d+", said)
+    assert "All weights are finite; the last checkpoint is intact" in said
+    assert all(weight.isfinite().all() for weight in weights(tmp_path / "run", 1).values())
 
 
 def test_a_weight_that_is_nan_stops_at_once_and_is_named(tmp_path):

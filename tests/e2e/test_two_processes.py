@@ -56,7 +56,9 @@ def test_rewards_advantages_losses_and_gradient_norms_are_equal(both):
             assert shared[key] == pytest.approx(alone[key], abs=1e-12), key
         for key in ("loss/policy", "grad_norm", "entropy", "logprob_gap/mean"):
             assert shared[key] == pytest.approx(alone[key], rel=1e-3, abs=1e-6), key
-        for grid in ("scale_grid", "mass_grid"):
+        for row in ("entropy_by_progress", "ratio_by_progress", "clip_frac_by_progress", "tokens_by_progress"):
+            assert shared[row] == pytest.approx(alone[row], rel=1e-3, abs=1e-6), row
+        for grid in ("scale_grid", "risk_coef_grid", "mass_grid"):
             flat_one, flat_two = ([cell for row in record[grid] for cell in row] for record in (alone, shared))
             assert [v is None for v in flat_one] == [v is None for v in flat_two]
             assert [v for v in flat_two if v is not None] == pytest.approx(

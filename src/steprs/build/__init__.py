@@ -1,6 +1,6 @@
 """From configuration to objects and to runs. The only place that reads settings and constructs things from them."""
 
-from .calibrating import calibrate
+from .calibrating import calibrate, chosen_rule, rule_estimates
 from .evaluation import evaluate
 from .objects import build_policy, build_sampler, build_schedule, build_task, resolve
 from .plan import plan_text
@@ -13,9 +13,11 @@ __all__ = [
     "build_schedule",
     "build_task",
     "calibrate",
+    "chosen_rule",
     "evaluate",
     "plan_text",
     "pretrain",
     "resolve",
+    "rule_estimates",
     "train",
 ]

@@ -66,8 +66,11 @@ def resolve(config: RunConfig, policy: Policy, task: AbstractTask) -> RunConfig:
     if budget == "auto":
         # CPUs are fastest while one layer's activations stay in cache; GPUs want long rows of work.
         budget = 2048 if policy.device.type == "cpu" else 32768
+    dtype = str(policy.compute_dtype).removeprefix("torch.")
     return config.model_copy(
         update={
+            # What `auto` found holds for the whole run: a resumed one must not measure again and decide otherwise.
+            "policy": config.policy.model_copy(update={"dtype": dtype}),
             "sampler": given.model_copy(update=filled),
             "train": config.train.model_copy(update={"token_budget": budget}),
         }

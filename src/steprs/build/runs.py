@@ -25,7 +25,7 @@ from ..training import loop
 from ..training.distributed import make_accelerator, my_prompts
 from ..training.folder import RunFolder
 from ..types import Problem
-from .calibrating import measured_scale
+from .calibrating import CALIBRATION, check_frozen, measured_scale
 from .checks import check
 from .control import with_matched_constant
 from .objects import build_policy, build_sampler, build_schedule, build_task, loop_settings, resolve
@@ -218,12 +218,14 @@ def _risk_scale(
     """The number the schedule's endpoints are multiples of; measured once and frozen in the run folder."""
     if config.risk.scale != "calibrated":
         return float(config.risk.scale)
-    frozen = folder.read_json("calibration.json")
+    frozen = folder.read_json(CALIBRATION)
+    if frozen is not None:
+        check_frozen(frozen, config, folder.path)
     if frozen is None and accelerator.is_main_process:
         frozen = measured_scale(config, policy, task, sampler, problems)
-        folder.write_json("calibration.json", frozen)
+        folder.write_json(CALIBRATION, frozen)
     accelerator.wait_for_everyone()
-    frozen = folder.read_json("calibration.json")
+    frozen = folder.read_json(CALIBRATION)
     return float(frozen["scale"])
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import typer
 
 from ..errors import StepRSError
-from . import demo, doctor, evaluate, pretrain, tasks, theory, train
+from . import calibrate, demo, doctor, evaluate, pretrain, study, tasks, theory, train
 
 app = typer.Typer(
     name="steprs",
@@ -25,7 +25,9 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("train")(train.train)
 app.command("eval")(evaluate.evaluate)
+app.command("calibrate")(calibrate.calibrate)
 app.command("pretrain")(pretrain.pretrain)
+app.add_typer(study.app, name="study")
 app.add_typer(tasks.app, name="tasks")
 app.add_typer(theory.app, name="theory")
 app.command("doctor")(doctor.doctor)

@@ -80,7 +80,7 @@ def matmul_rates() -> Iterator[Line]:
     """GFLOP/s of float32 and bfloat16 products, and what `dtype: auto` makes of them."""
     import torch
 
-    from ..policies.loading import resolve_dtype
+    from ..policies.dtypes import resolve_dtype
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     for dtype in (torch.float32, torch.bfloat16):

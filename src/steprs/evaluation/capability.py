@@ -13,6 +13,7 @@ from ..rollout.collect import Sampler
 from ..tasks.base import AbstractTask
 from ..types import Problem
 from .evaluate import evaluate
+from .pass_at_k import pass_at_k
 from .result import EvalResult
 from .statistics import bootstrap_mean
 
@@ -45,9 +46,32 @@ class Capability:
         """Share of prompts solved sometimes, not always: only their groups move the policy."""
         return float(np.mean([0 < rate < 1 for rate in self.pass_rates]))
 
+    def expected_signal(self, group_size: int) -> float:
+        """Expected share of groups with both right and wrong rollouts, 1 - p^G - (1 - p)^G averaged over prompts.
+
+        An unbiased estimate needs G samples or more; with fewer it uses the measured rates as they are and is a
+        little low.
+
+        Args:
+            group_size: G, rollouts of one prompt.
+        """
+        n = self.samples
+        correct = np.rint(np.array(self.pass_rates) * n)
+        if group_size <= n:
+            all_right = 1 - pass_at_k(np.full_like(correct, n), n - correct, group_size)
+            all_wrong = 1 - pass_at_k(np.full_like(correct, n), correct, group_size)
+        else:
+            all_right, all_wrong = (correct / n) ** group_size, (1 - correct / n) ** group_size
+        return float(np.mean(1 - all_right - all_wrong))
+
     def histogram(self, bins: int = 10) -> tuple[int, ...]:
         """Prompts by pass rate in equal bins of [0, 1]; the last one holds 1."""
         return tuple(int(count) for count in np.histogram(self.pass_rates, bins=bins, range=(0.0, 1.0))[0])
+
+    def by_right_samples(self) -> tuple[int, ...]:
+        """Prompts with 0, 1, .. n right samples."""
+        correct = np.rint(np.array(self.pass_rates) * self.samples).astype(int)
+        return tuple(np.bincount(correct, minlength=self.samples + 1).tolist())
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` is the inverse."""

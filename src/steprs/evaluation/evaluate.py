@@ -14,7 +14,7 @@ from ..rollout.collect import Sampler, collect, decode_completions, encode_promp
 from ..tasks.base import AbstractTask
 from ..tasks.scoring import score_rollouts
 from ..types import Decoding, Problem, Rewards, Trajectory
-from .records import Example, ProblemSamples
+from .records import Example, ProblemSamples, WrittenTrace
 from .result import EvalResult, decode_differences
 
 EXAMPLES = 8
@@ -85,7 +85,7 @@ def evaluate(
         )  # fmt: skip
         texts = decode_completions(policy, trajectory)
         scored = score_rollouts(task, part, texts, samples)
-        records += _records(part, texts, scored, trajectory, policy.eos_token_id if task.ends_with_eos else None)
+        records += _records(task, part, texts, scored, trajectory, policy.eos_token_id)
         if len(examples) < EXAMPLES:
             examples += _examples(part[: EXAMPLES - len(examples)], texts, scored, samples)
         if progress is not None:
@@ -110,11 +110,16 @@ def evaluate(
 
 
 def _records(
-    problems: Sequence[Problem], texts: Sequence[str], scored: Rewards, trajectory: Trajectory, end_token: int | None
+    task: AbstractTask,
+    problems: Sequence[Problem],
+    texts: Sequence[str],
+    scored: Rewards,
+    trajectory: Trajectory,
+    end_token: int,
 ) -> list[ProblemSamples]:
     n = trajectory.group_size
     tokens = trajectory.completion_mask_BL.sum(-1).tolist()
-    ended = None if end_token is None else _reached(trajectory, end_token).tolist()
+    ended = _reached(trajectory, end_token).tolist() if task.ends_with_eos else None
     records = []
     for index, problem in enumerate(problems):
         rows = slice(index * n, (index + 1) * n)
@@ -129,9 +134,17 @@ def _records(
                 texts=tuple(numbers.setdefault(text, len(numbers)) for text in texts[rows]),
                 tokens=tuple(int(count) for count in tokens[rows]),
                 ended=None if ended is None else tuple(ended[rows]),
+                traces=tuple(_trace(task, problem, text) for text in numbers),
             )
         )
     return records
+
+
+def _trace(task: AbstractTask, problem: Problem, text: str) -> WrittenTrace:
+    read = task.trace(problem, text)
+    if read is None:
+        return WrittenTrace(text=text)
+    return WrittenTrace(text=text, signature=read.signature, equations=read.equations)
 
 
 def _reached(trajectory: Trajectory, end_token: int) -> Tensor:

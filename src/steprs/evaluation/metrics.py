@@ -16,18 +16,39 @@
 | `truncated_rate` | share without an end token, for tasks that end with one |
 | `unique_completions` | different texts / samples; 1/n when decoding is deterministic |
 | `tokens` | mean tokens of a completion |
+| `answer_entropy_traced` | entropy of the final answers over the samples that also have a signature |
+| `signature_entropy_joint` | entropy of (answer, signature) over the same samples |
+| `signature_entropy_given_answer` | their difference, H(sig given ans): diversity beyond the final answer |
+| `signature_entropy_right` | entropy of the signatures of right samples |
+| `distinct_signature@k` | expected different signatures among k samples |
+| `distinct_signature_right@k` | expected different signatures of right samples among k samples |
+| `equation_distance`, `.._right`, `.._within` | mean Jaccard distance of the equations of two samples |
+| `edit_distance`, `.._right`, `.._within` | mean normalised edit distance of the words of two samples |
+| `self_bleu` | mean BLEU-4 of each sample against the others: high when they are alike |
+| `distinct_1`, `distinct_2` | different words (pairs of words) over all of them |
+
+`.._right` looks at right samples, `.._within` at pairs of samples with the same final answer. What is measured on the
+text (from `answer_entropy_traced` on) is a surface measure. docs/statistics.md defines every name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
 
 from .diversity import answer_entropy, collision_diversity, distinct_at_k, effective_number
 from .majority import majority_at_k
 from .pass_at_k import pass_at_k
-from .records import ProblemSamples
+from .records import ProblemSamples, WrittenTrace
+from .traces import chain_rule, distinct_ngrams, edit_distances, jaccard_distances, mean_pairwise, self_bleu
 
 NAN = float("nan")
+Sample = tuple[int, str, str | None]
+"""Place of a sample's text in the traces, its status, and its final answer or None."""
 
 
 def problem_metrics(problem: ProblemSamples, k: Sequence[int]) -> dict[str, float]:
@@ -60,4 +81,62 @@ def problem_metrics(problem: ProblemSamples, k: Sequence[int]) -> dict[str, floa
     values["truncated_rate"] = NAN if problem.ended is None else problem.ended.count(False) / problem.n
     values["unique_completions"] = len(set(problem.texts)) / problem.n
     values["tokens"] = sum(problem.tokens) / problem.n
+    return values | _trace_metrics(problem, k)
+
+
+def _trace_metrics(problem: ProblemSamples, k: Sequence[int]) -> dict[str, float]:
+    """Statistics of the text."""
+    samples = tuple(
+        (text, status, answer if status != "unparsed" else None)
+        for text, status, answer in zip(problem.texts, problem.statuses, problem.answer_keys, strict=True)
+    )
+    traces = problem.traces or ()
+    values = dict(_surface(samples, traces))
+    signed = [(traces[text].signature, status) for text, status, _ in samples] if traces else []
+    every = list(Counter(signature for signature, _ in signed if signature is not None).values())
+    right = list(Counter(sig for sig, status in signed if sig is not None and status == "right").values())
+    for tries in k:
+        values[f"distinct_signature@{tries}"] = distinct_at_k(every, tries, problem.n) if every else NAN
+        values[f"distinct_signature_right@{tries}"] = distinct_at_k(right, tries, problem.n) if every else NAN
+    values["signature_entropy_right"] = answer_entropy(right) if sum(right) > 1 else NAN
     return values
+
+
+@lru_cache(maxsize=1 << 14)
+def _surface(samples: tuple[Sample, ...], traces: tuple[WrittenTrace, ...]) -> Mapping[str, float]:
+    """The statistics that cost more than counting; kept, as tables and comparisons ask for the same problems."""
+    # Without text there is nothing to compare: no sample is placed, and every mean is NaN.
+    placed = samples if traces else ()
+    pairs = Counter((answer, traces[text].signature) for text, _, answer in placed)
+    names = ("answer_entropy_traced", "signature_entropy_joint", "signature_entropy_given_answer")
+    entropies = chain_rule({pair: count for pair, count in pairs.items() if None not in pair})
+    values = dict(zip(names, entropies, strict=True))
+    equations = [trace.equations for trace in traces]
+    readable = [sample for sample in placed if equations[sample[0]] is not None]
+    values |= _distances("equation_distance", jaccard_distances([frozenset(e or ()) for e in equations]), readable)
+    words = [trace.text.split() for trace in traces]
+    values |= _distances("edit_distance", edit_distances(words), placed)
+    counts = _text_counts(placed, len(traces)).tolist()
+    values["self_bleu"] = self_bleu(words, counts)
+    values["distinct_1"], values["distinct_2"] = (distinct_ngrams(words, counts, n) for n in (1, 2))
+    return values
+
+
+def _distances(name: str, distance_UU: NDArray[np.float64], samples: Sequence[Sample]) -> dict[str, float]:
+    """Mean distance over pairs of all samples, of right ones, and of those with the same final answer."""
+    answers = {answer for _, _, answer in samples if answer is not None}
+    groups: dict[str, list[Sequence[Sample]]] = {
+        name: [samples],
+        f"{name}_right": [[sample for sample in samples if sample[1] == "right"]],
+        f"{name}_within": [[sample for sample in samples if sample[2] == answer] for answer in answers],
+    }
+    texts = len(distance_UU)
+    return {
+        label: mean_pairwise(distance_UU, [_text_counts(group, texts) for group in found])
+        for label, found in groups.items()
+    }
+
+
+def _text_counts(samples: Sequence[Sample], texts: int) -> NDArray[np.int64]:
+    """How often each text occurs among the samples."""
+    return np.bincount(np.array([text for text, _, _ in samples], dtype=np.int64), minlength=texts)

@@ -4,10 +4,35 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..errors import ArgumentError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WrittenTrace:
+    """One completion as text, and as the way to its answer.
+
+    Attributes:
+        text: without special tokens; a model's, so it must be escaped before it is shown.
+        signature: operators in written order; None where there are none or the task reads none.
+        equations: canonical statements; None where the text or the task gives none.
+    """
+
+    text: str
+    signature: str | None = None
+    equations: tuple[str, ...] | None = None
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> WrittenTrace:
+        """The record back from its mapping."""
+        equations = data.get("equations")
+        return cls(
+            text=data["text"],
+            signature=data.get("signature"),
+            equations=None if equations is None else tuple(equations),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,6 +47,7 @@ class ProblemSamples:
         texts: numbers that tell completions apart: equal iff the texts were equal.
         tokens: completion tokens up to and including the first end token.
         ended: whether an end token was reached; None for tasks that do not end with one.
+        traces: the different completions; `texts` are places in this list. None in records that kept no text.
     """
 
     id: str
@@ -31,6 +57,7 @@ class ProblemSamples:
     texts: tuple[int, ...]
     tokens: tuple[int, ...]
     ended: tuple[bool, ...] | None = None
+    traces: tuple[WrittenTrace, ...] | None = None
 
     def __post_init__(self) -> None:
         """Refuse lists of different lengths: one short list would shift every statistic after it."""
@@ -44,6 +71,11 @@ class ProblemSamples:
         unknown = set(self.statuses) - {"right", "wrong", "unparsed"}
         if unknown:
             raise ArgumentError(f"problem {self.id}: statuses are right, wrong or unparsed; got {sorted(unknown)}")
+        if self.traces is not None and not all(0 <= text < len(self.traces) for text in self.texts):
+            raise ArgumentError(
+                f"problem {self.id}: texts must be places in its {len(self.traces)} traces; "
+                f"got {sorted(set(self.texts))}"
+            )
 
     @property
     def n(self) -> int:
@@ -80,12 +112,14 @@ class ProblemSamples:
         """Plain lists."""
         return {
             name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in self.__slots__
-        }
+        } | {"traces": None if self.traces is None else [asdict(trace) for trace in self.traces]}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ProblemSamples:
-        """The inverse of `to_json`."""
+        """The inverse of `to_json`; files from before traces were kept have none."""
         plain: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
+        if plain.get("traces") is not None:
+            plain["traces"] = tuple(WrittenTrace.from_json(trace) for trace in data["traces"])
         return cls(**plain)
 
 

@@ -17,6 +17,7 @@ from ..config import RunConfig, load_config
 from ..configs import find_config
 from ..errors import DependencyError, RunFolderError
 from .jobs import Job, processes_at_once, run_jobs
+from .pieces import arm_job, base_job, calibration_job, scale_sentence, way
 
 PROBLEMS = 256
 SAMPLES = 16
@@ -34,8 +35,8 @@ BASES: Mapping[str, tuple[str, float | None]] = {
     "base, greedy": ("base-greedy", 0.0),
     "base, T = 0.7": ("base-cool", 0.7),
 }
-# Sizes in the unit of the progress bar, one update.
-CALIBRATION_UNITS, EVALUATION_UNITS = 2, 4
+TRIES = (1, 4, 16, 64)
+TRACES = 12  # problems whose rollouts the report can play
 
 
 def run_demo(
@@ -82,8 +83,8 @@ def run_demo(
     print(_plan(configs, problems, samples, at_once, folder), flush=True)
     shared = configs["StepRS decreasing"]
     if shared.risk.scale == "calibrated":
-        run_jobs([_calibration(folder, shared)], folder, title="calibrating", at_once=1)
-    print(scale_sentence(folder, shared), flush=True)
+        run_jobs([calibration_job("calibration", shared, folder)], folder, title="calibrating", at_once=1)
+    print(_scale(folder, shared), flush=True)
     jobs = [_bases(folder, shared, problems, samples)]
     jobs += [_arm(folder, label, config, problems, samples) for label, config in configs.items()]
     # The base and the first arm start together; with two processes nothing waits at the end.
@@ -103,17 +104,11 @@ def arm_configs(overrides: Sequence[str] = ()) -> dict[str, RunConfig]:
     }
 
 
-def scale_sentence(folder: Path, config: RunConfig) -> str:
+def _scale(folder: Path, config: RunConfig) -> str:
     """The risk scale and where it comes from."""
     if config.risk.scale != "calibrated":
         return f"risk scale: {config.risk.scale}, as given"
-    frozen = json.loads((folder / "calibration.json").read_text(encoding="utf-8"))
-    measured = frozen["capability"]
-    return (
-        f"calibration: the base solves {measured['pass_rate']:.3f} [{measured['low']:.3f}, {measured['high']:.3f}] of "
-        f"{len(measured['ids'])} training prompts x {measured['samples']} samples; "
-        f"the rule {frozen['rule']} gives the risk scale {frozen['scale']:.3f}"
-    )
+    return scale_sentence(folder / "calibration.json")
 
 
 def _enter(folder: Path, settings: Mapping[str, Any], *, resume: bool) -> bool:
@@ -157,55 +152,17 @@ def _remove_demo(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
-def _calibration(folder: Path, config: RunConfig) -> Job:
-    file = folder / "calibration.json"
-    return Job(
-        name="calibration",
-        spec={"job": "calibrate", "config": config.model_dump(mode="json"), "output": str(folder)},
-        units=CALIBRATION_UNITS,
-        done=lambda: CALIBRATION_UNITS * file.is_file(),
-    )
-
-
-def _bases(folder: Path, config: RunConfig, problems: int, samples: int) -> Job:
-    ways = [_way(folder / name, label, heat, 1 if heat == 0 else samples) for label, (name, heat) in BASES.items()]
-    files = [Path(way["folder"]) / "eval.json" for way in ways]
-    return Job(
-        name="base",
-        spec={"job": "measure", "config": config.model_dump(mode="json"), "problems": problems, "ways": ways},
-        units=EVALUATION_UNITS * len(ways),
-        done=lambda: EVALUATION_UNITS * sum(file.is_file() for file in files),
-    )
+def _bases(folder: Path, shared: RunConfig, problems: int, samples: int) -> Job:
+    ways = [{**way(label, heat, samples, TRIES), "folder": str(folder / name)} for label, (name, heat) in BASES.items()]
+    return base_job("base", shared, problems, ways, traces=TRACES)
 
 
 def _arm(folder: Path, label: str, config: RunConfig, problems: int, samples: int) -> Job:
-    place = folder / ARMS[label][0]
-
-    def done() -> int:
-        if (place / "eval.json").is_file():
-            return config.train.updates + EVALUATION_UNITS
-        log = place / "metrics.jsonl"
-        return min(config.train.updates, log.read_bytes().count(b"\n") if log.is_file() else 0)
-
-    calibrated = config.risk.scale == "calibrated"
-    return Job(
-        name=ARMS[label][0],
-        spec={
-            "job": "arm",
-            "config": config.model_dump(mode="json"),
-            "folder": str(place),
-            "calibration": str(folder / "calibration.json") if calibrated else None,
-            "problems": problems,
-            "ways": [_way(place, label, None, samples)],
-        },
-        units=config.train.updates + EVALUATION_UNITS,
-        done=done,
-    )
-
-
-def _way(folder: Path, label: str, temperature: float | None, samples: int) -> dict[str, Any]:
-    k = [k for k in (1, 4, 16, 64) if k <= samples]
-    return {"folder": str(folder), "label": label, "temperature": temperature, "samples": samples, "k": k}
+    name, _ = ARMS[label]
+    return arm_job(
+        name, config, folder / name, problems, way(label, None, samples, TRIES),
+        calibration=folder if config.risk.scale == "calibrated" else None, traces=TRACES,
+    )  # fmt: skip
 
 
 def _plan(configs: Mapping[str, RunConfig], problems: int, samples: int, at_once: int, folder: Path) -> str:
@@ -220,7 +177,7 @@ def _plan(configs: Mapping[str, RunConfig], problems: int, samples: int, at_once
 
 def _manifest(folder: Path, config: RunConfig) -> dict[str, Any]:
     notes = [
-        scale_sentence(folder, config),
+        _scale(folder, config),
         "All arms start from the same policy and see the same training prompts. Schedules' ends are multiples of the "
         "risk scale; direction and calibration rule are this project's choices, not claims about the published method.",
     ]

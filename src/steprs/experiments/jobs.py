@@ -38,40 +38,58 @@ class Job:
     done: Callable[[], int]
 
 
-def run_jobs(jobs: Sequence[Job], folder: Path, *, title: str, at_once: int) -> None:
+def run_jobs(
+    jobs: Sequence[Job],
+    folder: Path,
+    *,
+    title: str,
+    at_once: int,
+    finished: Callable[[Job], None] | None = None,
+) -> None:
     """Run every job that is not done yet, `at_once` at a time, in the given order.
 
-    Ctrl-C asks the running processes to stop and waits for the checkpoints they write.
+    A job that fails does not stop the others; what failed is said at the end. Ctrl-C asks the running processes to
+    stop and waits for the checkpoints they write.
 
     Args:
         jobs: what to run.
         folder: `jobs/NAME.json` and `jobs/NAME.log` are written below it.
         title: of the progress line.
         at_once: processes at a time.
+        finished: called after each job that ended well.
 
     Raises:
-        RunFolderError: a job failed; names its log and shows the end of it.
+        RunFolderError: a job failed; names each log and shows the end of it.
     """
-    waiting = [job for job in jobs if job.done() < job.units]
-    running: dict[str, subprocess.Popen[bytes]] = {}
-    before = sum(min(job.done(), job.units) for job in jobs)
+    units = {job.name: min(job.done(), job.units) for job in jobs}
+    waiting = [job for job in jobs if units[job.name] < job.units]
+    running: dict[str, tuple[Job, subprocess.Popen[bytes]]] = {}
+    failures: list[str] = []
+    before = sum(units.values())
     with track(title, sum(job.units for job in jobs), done=before) as bar:
         try:
             while waiting or running:
                 while waiting and len(running) < at_once:
                     job = waiting.pop(0)
-                    running[job.name] = _start(job, folder)
+                    running[job.name] = (job, _start(job, folder))
                 time.sleep(POLL_SECONDS)
-                for name in [name for name, process in running.items() if process.poll() is not None]:
-                    _check(name, running.pop(name), folder)
-                now = sum(min(job.done(), job.units) for job in jobs)
+                for name, (job, process) in list(running.items()):
+                    if process.poll() is not None:
+                        del running[name]
+                        failures += _failure(name, process, folder)
+                        if process.returncode == 0 and finished is not None:
+                            finished(job)
+                    units[name] = max(units[name], min(job.done(), job.units))
+                now = sum(units.values())
                 if now > before:
                     bar.advance(
-                        now - before, ", ".join(f"{j.name} {j.done()}/{j.units}" for j in jobs if j.name in running)
+                        now - before, ", ".join(f"{name} {units[name]}/{j.units}" for name, (j, _) in running.items())
                     )
-                before = max(now, before)
+                    before = now
         finally:
-            _stop(running.values())
+            _stop([process for _, process in running.values()])
+    if failures:
+        raise RunFolderError("\n".join(failures))
 
 
 def processes_at_once(limit: int) -> int:
@@ -99,16 +117,17 @@ def _start(job: Job, folder: Path) -> subprocess.Popen[bytes]:
         )
 
 
-def _check(name: str, process: subprocess.Popen[bytes], folder: Path) -> None:
+def _failure(name: str, process: subprocess.Popen[bytes], folder: Path) -> list[str]:
+    """What to say of a process that ended, nothing if it ended well."""
     if process.returncode == 0:
-        return
+        return []
     log = folder / "jobs" / f"{name}.log"
     end = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-12:]
     how = f"signal {-process.returncode}" if process.returncode < 0 else f"exit status {process.returncode}"
-    raise RunFolderError(f"{name} ended with {how}; its log {log} ends with:\n" + "\n".join(end))
+    return [f"{name} ended with {how}; its log {log} ends with:", *end]
 
 
-def _stop(processes: Any) -> None:
+def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     """Ask once, wait for checkpoints, then insist."""
     running = [process for process in processes if process.poll() is None]
     for process in running:

@@ -17,12 +17,22 @@ from typing import Any
 import torch
 
 from .. import build
-from ..config import RunConfig, load_config
+from ..config import PretrainConfig, RunConfig, load_config
 from ..errors import StepRSError
 from ..evaluation.evaluate import evaluate
 from ..training.folder import RunFolder
+from .pieces import MEASURED, is_measured, measurement
 
 INTERRUPTED = 130
+
+
+def pretrain(spec: Mapping[str, Any]) -> None:
+    """Make a base policy; it appears in its folder whole or not at all."""
+    folder = Path(spec["folder"])
+    part = folder.with_name(folder.name + ".part")
+    shutil.rmtree(part, ignore_errors=True)
+    build.pretrain(load_config(spec["config"], model=PretrainConfig), output=part)
+    part.replace(folder)
 
 
 def calibrate(spec: Mapping[str, Any]) -> None:
@@ -34,7 +44,7 @@ def calibrate(spec: Mapping[str, Any]) -> None:
 def measure(spec: Mapping[str, Any]) -> None:
     """Evaluate one set of weights on held-out problems, decoded in one or several ways.
 
-    `spec["ways"]` holds folder, label, temperature (null: training's), samples and k of each.
+    `spec["ways"]` holds folder, label, temperature (null: training's), samples, k and traces of each.
     """
     config = load_config(spec["config"], model=RunConfig)
     policy = build.build_policy(config.policy, path=spec.get("weights"))
@@ -42,8 +52,8 @@ def measure(spec: Mapping[str, Any]) -> None:
     config = build.resolve(config, policy, task)
     trained = asdict(build.build_sampler(config.sampler, policy).decoding)
     for way in spec["ways"]:
-        output = Path(way["folder"]) / "eval.json"
-        if output.is_file():
+        folder = RunFolder(way["folder"])
+        if is_measured(folder.path, spec["problems"], way):
             continue
         changed = {} if way["temperature"] is None else {"temperature": way["temperature"]}
         result = evaluate(
@@ -62,7 +72,8 @@ def measure(spec: Mapping[str, Any]) -> None:
             split="test",
             run_decoding=trained,
         )
-        result.save(output)
+        result.save(folder.path / "eval.json")
+        folder.write_json(MEASURED, measurement(spec["problems"], way))
 
 
 def arm(spec: Mapping[str, Any]) -> None:
@@ -79,7 +90,12 @@ def arm(spec: Mapping[str, Any]) -> None:
     measure({**spec, "weights": None if weights is None else str(weights)})
 
 
-JOBS: Mapping[str, Callable[[Mapping[str, Any]], None]] = {"calibrate": calibrate, "measure": measure, "arm": arm}
+JOBS: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
+    "pretrain": pretrain,
+    "calibrate": calibrate,
+    "measure": measure,
+    "arm": arm,
+}
 
 
 def main(path: str) -> int:

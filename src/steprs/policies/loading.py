@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
@@ -18,6 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from ..errors import DependencyError, PolicyError, did_you_mean, unknown_name
 from . import tiny
 from .base import MANIFEST, Policy, PolicyModule, quiet_transformers
+from .dtypes import resolve_dtype
 
 SHIPPED = ("tiny", "tiny-full")
 
@@ -86,41 +86,12 @@ def load_policy(
     if lora is not None:
         policy = policy.with_module(PolicyModule(_adapt(policy.model, lora)))
     policy.module.to(place).eval()
-    return dataclasses.replace(policy, compute_dtype=resolve_dtype(dtype, place))
+    return dataclasses.replace(policy, compute_dtype=resolve_dtype(dtype, place, policy))
 
 
 def shipped_folder(name: str) -> Path:
     """Where a checkpoint that comes with the package lies."""
     return Path(str(files("steprs"))) / "checkpoints" / name
-
-
-def resolve_dtype(dtype: str, device: torch.device | str = "cpu") -> torch.dtype:
-    """The computation's dtype; "auto" times both matrix products, because many CPUs emulate bfloat16 slowly.
-
-    >>> resolve_dtype("float32")
-    torch.float32
-    """
-    named = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-    if dtype in named:
-        return named[dtype]
-    if dtype != "auto":
-        raise PolicyError(unknown_name("dtype", dtype, ["auto", *named]))
-    seconds = {kind: _matmul_seconds(kind, torch.device(device)) for kind in named.values()}
-    return torch.bfloat16 if seconds[torch.bfloat16] < 0.8 * seconds[torch.float32] else torch.float32
-
-
-def _matmul_seconds(dtype: torch.dtype, device: torch.device, size: int = 256) -> float:
-    """The fastest of four products of two square matrices."""
-    left = torch.ones(size, size, dtype=dtype, device=device)
-    times = []
-    for _ in range(4):
-        start = time.perf_counter()
-        product = left @ left
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        times.append(time.perf_counter() - start)
-        del product
-    return min(times)
 
 
 def _find(name_or_path: str | Path) -> Path:

@@ -10,6 +10,7 @@ import hashlib
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
 
 from ..errors import ArgumentError, unknown_name
@@ -21,6 +22,19 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 SPLIT_EDGES: Mapping[Split, float] = {"train": 0.8, "dev": 0.9, "test": 1.0}
 
 ItemT = TypeVar("ItemT")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trace:
+    """What a completion wrote down on the way to its answer, true or not, in a form that can be compared.
+
+    Attributes:
+        signature: the operators in the order they were written, as a short text; None where a task has none.
+        equations: statements in the order they were written, equal for two that differ by commuting operands only.
+    """
+
+    signature: str | None
+    equations: tuple[str, ...]
 
 
 class AbstractTask(ABC):
@@ -84,6 +98,19 @@ class AbstractTask(ABC):
     @abstractmethod
     def score(self, problem: Problem, completion: str) -> Verdict:
         """The verdict on a completion; exact, bounded in time, and never an exception because of the text."""
+
+    def trace(self, problem: Problem, completion: str) -> Trace | None:
+        """The way to the answer as written, for statistics of diversity; None where it cannot be read.
+
+        A function of the text alone as far as it can be: whether a step is true is the verdict's business.
+        """
+        del problem, completion
+        return None
+
+    def answer_span(self, problem: Problem, completion: str) -> tuple[int, int] | None:
+        """First and one past the last character of the final answer as written; None where there is none."""
+        del problem, completion
+        return None
 
     @abstractmethod
     def vocabulary(self) -> tuple[str, ...]:

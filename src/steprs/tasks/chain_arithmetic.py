@@ -14,8 +14,20 @@ from functools import cache
 
 from ..errors import ArgumentError
 from ..types import Problem, Verdict
-from .base import AbstractTask, Split, as_problem, hash_order, require_split, split_of, unit_hash
-from .steps import OPERATIONS, STEP_WORDS, Derivation, Step, apply, off_by_one, ordered, parse_steps, written
+from .base import AbstractTask, Split, Trace, as_problem, hash_order, require_split, split_of, unit_hash
+from .steps import (
+    OPERATIONS,
+    STEP_WORDS,
+    Derivation,
+    Step,
+    apply,
+    last_number_span,
+    off_by_one,
+    ordered,
+    parse_steps,
+    trace_of,
+    written,
+)
 
 Chain = tuple[int | str, ...]
 
@@ -99,6 +111,14 @@ class ChainArithmeticTask(AbstractTask):
         if not right and reached == problem.answer:
             reached += "?"
         return Verdict(reward=float(right), status="right" if right else "wrong", answer_key=reached)
+
+    def trace(self, problem: Problem, completion: str) -> Trace | None:
+        """The written steps."""
+        return trace_of(completion)
+
+    def answer_span(self, problem: Problem, completion: str) -> tuple[int, int] | None:
+        """The last number: the value that the steps arrive at."""
+        return last_number_span(completion)
 
     def vocabulary(self) -> tuple[str, ...]:
         """The numbers that can be written, then the operations."""

@@ -16,8 +16,20 @@ from itertools import combinations_with_replacement, permutations
 
 from ..errors import ArgumentError
 from ..types import Problem, Verdict
-from .base import AbstractTask, Split, as_problem, hash_order, require_split, split_of, unit_hash
-from .steps import OPERATIONS, STEP_WORDS, Derivation, Step, apply, off_by_one, ordered, parse_steps, written
+from .base import AbstractTask, Split, Trace, as_problem, hash_order, require_split, split_of, unit_hash
+from .steps import (
+    OPERATIONS,
+    STEP_WORDS,
+    Derivation,
+    Step,
+    apply,
+    last_number_span,
+    off_by_one,
+    ordered,
+    parse_steps,
+    trace_of,
+    written,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,6 +115,14 @@ class CountdownTask(AbstractTask):
             answer_key=str(reached),
             solution_key=canonical_expression(steps, numbers),
         )
+
+    def trace(self, problem: Problem, completion: str) -> Trace | None:
+        """The written steps."""
+        return trace_of(completion)
+
+    def answer_span(self, problem: Problem, completion: str) -> tuple[int, int] | None:
+        """The last number: the value that the steps arrive at."""
+        return last_number_span(completion)
 
     def vocabulary(self) -> tuple[str, ...]:
         """The numbers that can be written, then the operations."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+from .base import Trace
+
 Step = tuple[int, str, int, int]
 Derivation = tuple[Step, ...]
 
@@ -50,6 +52,31 @@ def ordered(a: int, op: str, b: int, c: int) -> Step:
     (3, '+', 4, 7)
     """
     return (a, op, b, c) if op == "-" or a <= b else (b, op, a, c)
+
+
+def trace_of(completion: str) -> Trace | None:
+    """Operators in written order, and steps with the operands of + and * in ascending order.
+
+    >>> trace_of("8 * 2 16 5 - 3 2")
+    Trace(signature='*-', equations=('2*8=16', '5-3=2'))
+    """
+    steps = parse_steps(completion)
+    if steps is None:
+        return None
+    equations = tuple(f"{a}{op}{b}={c}" for a, op, b, c in (ordered(*step) for step in steps))
+    return Trace(signature="".join(op for _, op, _, _ in steps), equations=equations)
+
+
+def last_number_span(completion: str) -> tuple[int, int] | None:
+    """Where the last value is written.
+
+    >>> last_number_span("3 + 5 8 8 * 2 16 ")
+    (14, 16)
+    """
+    if parse_steps(completion) is None:
+        return None
+    end = len(completion.rstrip())
+    return end - len(completion.split()[-1]), end
 
 
 def written(steps: Derivation, rng: random.Random | None = None) -> str:

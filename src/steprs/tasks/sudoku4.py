@@ -14,7 +14,7 @@ from itertools import permutations
 
 from ..errors import ArgumentError
 from ..types import Problem, Verdict
-from .base import AbstractTask, Split, as_problem, hash_order, require_split, split_of, unit_hash
+from .base import AbstractTask, Split, Trace, as_problem, hash_order, require_split, split_of, unit_hash
 
 CELLS = 16
 DIGITS = "1234"
@@ -75,15 +75,40 @@ class Sudoku4Task(AbstractTask):
 
     def score(self, problem: Problem, completion: str) -> Verdict:
         """Take exactly the one grid that agrees with the clues; a grid that breaks a rule is wrong, not unparsed."""
-        cells = completion.split() if len(completion) <= MAX_CHARACTERS else []
-        if len(cells) != CELLS or any(cell not in tuple(DIGITS) for cell in cells):
+        cells = parse_grid(completion)
+        if cells is None:
             return Verdict(reward=0.0, status="unparsed")
         right = " ".join(cells) == problem.answer
         return Verdict(reward=float(right), status="right" if right else "wrong", answer_key="".join(cells))
 
+    def trace(self, problem: Problem, completion: str) -> Trace | None:
+        """The digits written into empty cells, as `r1c2=3`; a grid has no operators, so no signature."""
+        cells = parse_grid(completion)
+        if cells is None:
+            return None
+        filled = zip(problem.prompt.split(), cells, strict=True)
+        equations = [f"r{i // 4 + 1}c{i % 4 + 1}={cell}" for i, (clue, cell) in enumerate(filled) if clue == "."]
+        return Trace(signature=None, equations=tuple(equations))
+
+    def answer_span(self, problem: Problem, completion: str) -> tuple[int, int] | None:
+        """The whole grid: the answer stands when its last cell does."""
+        if parse_grid(completion) is None:
+            return None
+        return len(completion) - len(completion.lstrip()), len(completion.rstrip())
+
     def vocabulary(self) -> tuple[str, ...]:
         """The digits and the empty cell."""
         return (*DIGITS, ".")
+
+
+def parse_grid(completion: str) -> list[str] | None:
+    """The 16 cells as written, or None when the text is anything else.
+
+    >>> parse_grid("1 2 3") is None
+    True
+    """
+    cells = completion.split() if len(completion) <= MAX_CHARACTERS else []
+    return cells if len(cells) == CELLS and all(cell in tuple(DIGITS) for cell in cells) else None
 
 
 @cache

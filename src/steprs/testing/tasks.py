@@ -57,10 +57,12 @@ def check_task(make_task: Callable[[], AbstractTask], *, limit: int = 50) -> Non
         for problem in task.problems(split, limit):
             _check_problem(problem)
             _check_verifier(task, problem)
+            _check_reading(task, problem, task.gold_completion(problem))
             _check_words(task, problem, words)
     problem = task.problems("train", 1)[0]
     for text in HOSTILE_TEXTS:
         _check_verdict(task, problem, text)
+        _check_reading(task, problem, text)
 
 
 def _check_splits(task: AbstractTask, again: AbstractTask, limit: int) -> None:
@@ -124,6 +126,20 @@ def _check_verdict(task: AbstractTask, problem: Problem, text: str) -> Verdict:
     keyless = (verdict.answer_key is None) == (verdict.status == "unparsed")
     _require(keyless, f"status {verdict.status} with answer_key {verdict.answer_key!r} for {shown!r}")
     return verdict
+
+
+def _check_reading(task: AbstractTask, problem: Problem, text: str) -> None:
+    """Trace and answer span, which a task may leave out, are read from any text without an exception."""
+    shown = text[:60]
+    try:
+        trace, span = task.trace(problem, text), task.answer_span(problem, text)
+    except Exception as error:
+        raise AssertionError(f"{task.name}: reading {shown!r} raised {type(error).__name__}: {error}") from error
+    if trace is not None:
+        texts = (*trace.equations, trace.signature or "")
+        _require(all(isinstance(part, str) for part in texts), f"the trace of {shown!r} does not hold texts: {trace}")
+    if span is not None:
+        _require(0 <= span[0] < span[1] <= len(text), f"answer_span {span} lies outside {shown!r}")
 
 
 def _check_words(task: AbstractTask, problem: Problem, words: set[str]) -> None:

@@ -29,6 +29,7 @@ class UpdateBatch:
         trajectory: this process's rollouts, with reveal steps merged if `shrinkage` asks for it.
         advantages_BL: 0 outside the completion and in dead groups.
         weights_BL: aggregation weights, 0 where a token does not count.
+        progress_BL: denoising progress of each token, for what is logged by it.
         normaliser: the aggregation's denominator over all processes.
         active_B: rows that cost a forward.
         noise_keys_B: int64 keys of the mask noise and of sampled states: by rollout, never by batch position.
@@ -40,6 +41,7 @@ class UpdateBatch:
     trajectory: Trajectory
     advantages_BL: Tensor
     weights_BL: Tensor
+    progress_BL: Tensor
     normaliser: float
     active_B: Tensor
     noise_keys_B: Tensor
@@ -141,6 +143,7 @@ def make_batch(
         trajectory=trajectory,
         advantages_BL=advantages_BL,
         weights_BL=tokens.weights_BL.to(torch.float32),
+        progress_BL=tokens.progress_BL,
         normaliser=float(sum_over_processes(total, accelerator)),
         active_B=active_B,
         old_logprobs_BL=None,

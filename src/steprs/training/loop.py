@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from torch import Tensor
 
 from ..errors import NonFiniteError
 from ..evaluation.evaluate import evaluate
@@ -189,7 +190,8 @@ def collect_batch(run: Run, accelerator: Accelerator, update: int) -> UpdateBatc
     metrics["risk/rms_scale"] = weighting.advantages.metrics["rms_scale"]
     metrics["rollout/selection_exact"] = float(trajectory.selection_exact)
     advantages_BL = weighting.advantages.values_PGL.reshape(tokens.weights_BL.shape)
-    metrics |= grids(rewards, tokens.progress_BL, advantages_BL, tokens.weights_BL, accelerator)
+    risk_coef_BL = weighting.advantages.risk_coef_PGL.reshape(tokens.weights_BL.shape)
+    metrics |= grids(rewards, tokens.progress_BL, advantages_BL, risk_coef_BL, tokens.weights_BL, accelerator)
     samples = sample_records(update, problems, texts, rewards.verdicts, settings.group_size, settings.log_completions)
     return make_batch(
         trajectory, weighting, settings, accelerator,
@@ -227,6 +229,7 @@ def inner_update(
             (micro.loss * accelerator.num_processes).backward()
         first_BL[micro.row_N, micro.pos_N] = micro.logprobs_N.float()
     record = tally.result(accelerator)
+    _check_logprobs(run.policy, first_BL, update)
     _check_losses(run.policy, record, update)
     rate = learning_rate_at(update, settings.updates, settings.optim)
     norm = apply_update(
@@ -314,8 +317,21 @@ def _where_nonfinite(policy: Policy) -> str:
     return f"{found}; the last checkpoint is intact"
 
 
-def _check_losses(policy: Policy, record: dict[str, float], update: int) -> None:
-    bad = next((key for key, value in record.items() if value - value != 0.0), None)
+def _check_logprobs(policy: Policy, logprobs_BL: Tensor, update: int) -> None:
+    """The tensor that a NaN shows in first; what follows from it would name the loss."""
+    bad = (~torch.isfinite(logprobs_BL)).nonzero()
+    if len(bad):
+        row, position = bad[0].tolist()
+        raise NonFiniteError(
+            f"update {update}: logprobs_BL of the scoring forward is {float(logprobs_BL[row, position])} at rollout "
+            f"{row}, position {position} ({len(bad)} such tokens), so no step was made. {_where_nonfinite(policy)}"
+        )
+
+
+def _check_losses(policy: Policy, record: dict[str, Any], update: int) -> None:
+    # Rows by progress hold the same numbers again, so looking at the means is enough.
+    numbers = {key: value for key, value in record.items() if isinstance(value, float)}
+    bad = next((key for key, value in numbers.items() if value - value != 0.0), None)
     if bad is not None:
         where = _where_nonfinite(policy)
         raise NonFiniteError(f"update {update}: {bad} is {record[bad]}, so no step was made. {where}")

@@ -71,7 +71,7 @@ def micro_loss(
         reference_N = _reference_logprobs(policy, reference, batch, scoring)
         kl_N = losses.kl_estimate(scores.logprobs_N, reference_N, settings.kl_kind)
         loss = loss + settings.kl_coef * (weights_N * kl_N).sum()
-    _count(tally, weights_N, token_loss_N, kl_N, clipped_N, ratio_N, scores.entropies_N)
+    _count(tally, weights_N, token_loss_N, kl_N, clipped_N, ratio_N, scores.entropies_N, batch.progress_BL[at])
     sampled_N = batch.trajectory.sampling_logprobs_BL[at]
     gap_N = (old_N - sampled_N).abs() * (weights_N > 0)
     tally.add("logprob_gap/mean", gap_N, weights_N > 0)
@@ -93,6 +93,7 @@ def _count(
     clipped_N: Tensor,
     ratio_N: Tensor,
     entropies_N: Tensor,
+    progress_N: Tensor,
 ) -> None:
     counted_N = weights_N > 0
     tally.add("loss/policy", weights_N * token_loss_N.detach(), None)
@@ -102,3 +103,5 @@ def _count(
     tally.most("ratio/max", ratio_N.detach() * counted_N)
     tally.add("entropy", entropies_N * counted_N, counted_N)
     tally.add("tokens/scored", counted_N, None)
+    values = {"entropy": entropies_N, "clip_frac": clipped_N, "ratio": ratio_N.detach()}
+    tally.by_progress(values, counted_N, progress_N)

@@ -1,11 +1,11 @@
-"""What is logged: means over every process, and the two grids that show where the advantage goes.
+"""What is logged: means over every process, and the grids and rows that show what happens where in denoising.
 
 Every key is explained in docs/metrics.md; a test compares the two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,8 @@ from ..types import Problem, Rewards, Trajectory, Verdict
 from .distributed import max_over_processes, sum_over_processes
 
 GRID_EDGES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+BINS = len(GRID_EDGES) - 1
+COUNTS = "tokens_by_progress"
 
 
 class Tally:
@@ -25,6 +27,7 @@ class Tally:
         self._sums: dict[str, list[Tensor]] = {}
         self._maxima: dict[str, Tensor] = {}
         self._least: set[str] = set()  # kept as the maxima of their negatives
+        self._rows: dict[str, Tensor] = {}  # sums by progress bin, and under COUNTS the tokens they are sums of
 
     def add(self, name: str, values: Tensor, count: Tensor | None) -> None:
         """Add `values`; the mean divides by the sum of `count`, or is the plain sum when it is None."""
@@ -43,9 +46,18 @@ class Tally:
         self._least.add(name)
         self.most(name, -values)
 
-    def result(self, accelerator: Accelerator) -> dict[str, float]:
-        """Means, sums and maxima over all processes; a mean of nothing is 0."""
-        named: dict[str, float] = {}
+    def by_progress(self, values: Mapping[str, Tensor], counted_N: Tensor, progress_N: Tensor) -> None:
+        """Add each of `values` (shape [N]) to the sum of its progress bin, and the tokens themselves to `COUNTS`."""
+        counted_N = counted_N.double()
+        columns = {COUNTS: counted_N} | {f"{name}_by_progress": value.double() for name, value in values.items()}
+        sums_KS = counted_N.new_zeros(len(columns), BINS)
+        sums_KS.index_add_(1, progress_bin(progress_N), torch.stack(list(columns.values())) * counted_N)
+        for name, sums_S in zip(columns, sums_KS, strict=True):
+            self._rows[name] = self._rows[name] + sums_S if name in self._rows else sums_S
+
+    def result(self, accelerator: Accelerator) -> dict[str, Any]:
+        """Means, sums and maxima over all processes; a mean of nothing is 0, one of an empty bin None."""
+        named: dict[str, Any] = {}
         if self._sums:
             packed = torch.stack([torch.stack(pair) for pair in self._sums.values()]).to(accelerator.device)
             for name, (total, count) in zip(self._sums, sum_over_processes(packed, accelerator).tolist(), strict=True):
@@ -55,7 +67,21 @@ class Tally:
             packed = torch.stack(list(self._maxima.values())).to(accelerator.device)
             found = max_over_processes(packed, accelerator).tolist()
             named |= {k: -v if k in self._least else v for k, v in zip(self._maxima, found, strict=True)}
+        if self._rows:
+            packed = torch.stack(list(self._rows.values())).to(accelerator.device)
+            rows = dict(zip(self._rows, sum_over_processes(packed, accelerator).tolist(), strict=True))
+            counts = rows.pop(COUNTS)
+            named |= {name: _means(sums, counts) for name, sums in rows.items()} | {COUNTS: counts}
         return named
+
+
+def progress_bin(progress: Tensor) -> Tensor:
+    """Index of the bin of `GRID_EDGES` that denoising progress lies in, int64 of the same shape; the last holds 1."""
+    return (progress * BINS).long().clamp(0, BINS - 1)
+
+
+def _means(sums: Sequence[float], counts: Sequence[float]) -> list[float | None]:
+    return [total / count if count else None for total, count in zip(sums, counts, strict=True)]
 
 
 def rollout_tally(
@@ -85,36 +111,43 @@ def rollout_tally(
 
 
 def grids(
-    rewards: Rewards, progress_BL: Tensor, advantages_BL: Tensor, weights_BL: Tensor, accelerator: Accelerator
+    rewards: Rewards,
+    progress_BL: Tensor,
+    advantages_BL: Tensor,
+    risk_coef_BL: Tensor,
+    weights_BL: Tensor,
+    accelerator: Accelerator,
 ) -> dict[str, Any]:
     """Where the advantage goes: rows are bins of the group's pass rate, columns bins of denoising progress.
 
-    `scale_grid` holds the mean of |A| / |r - mean(r)| (for binary rewards exactly c(p, b(tau)) under the full
-    control), `mass_grid` the share of the update's sum of weight * |A|. None where no active token fell.
+    Over active tokens (a weight, and a reward that is not the group's mean): `scale_grid` holds the mean of
+    |A| / |r - mean(r)| (for binary rewards exactly c(p, b(tau)) under the full control), `risk_coef_grid` the mean
+    coefficient b(tau), `mass_grid` the share of the update's sum of weight * |A|. None where no active token fell.
     """
-    bins = len(GRID_EDGES) - 1
     rewards_PG = rewards.rewards_PG.to(advantages_BL.device)
     valid_PG = rewards.valid_PG.to(advantages_BL.device)
     mean_P1 = (rewards_PG * valid_PG).sum(1, keepdim=True) / valid_PG.sum(1, keepdim=True).clamp(min=1)
     centred_B1 = ((rewards_PG - mean_P1) * valid_PG).abs().flatten()[:, None]
     active_BL = (weights_BL > 0) & (centred_B1 > 1e-12)
-    row_BL = (mean_P1 * bins).long().clamp(0, bins - 1).expand_as(rewards_PG).flatten()[:, None].expand_as(active_BL)
-    column_BL = (progress_BL * bins).long().clamp(0, bins - 1)
-    cell_N = (row_BL * bins + column_BL)[active_BL]
+    row_BL = progress_bin(mean_P1).expand_as(rewards_PG).flatten()[:, None].expand_as(active_BL)
+    cell_N = (row_BL * BINS + progress_bin(progress_BL))[active_BL]
     magnitude_BL = advantages_BL.abs().double()
-    scale_N = (magnitude_BL / centred_B1.clamp(min=1e-12))[active_BL]
-    mass_N = (magnitude_BL * weights_BL)[active_BL]
-    sums = torch.zeros(3, bins * bins, dtype=torch.float64, device=advantages_BL.device)
-    sums[0].index_add_(0, cell_N, torch.ones_like(scale_N))
-    sums[1].index_add_(0, cell_N, scale_N)
-    sums[2].index_add_(0, cell_N, mass_N.double())
-    count, scale, mass = sum_over_processes(sums, accelerator).tolist()
+    columns = (
+        torch.ones_like(magnitude_BL),
+        magnitude_BL / centred_B1.clamp(min=1e-12),
+        risk_coef_BL.to(magnitude_BL),
+        magnitude_BL * weights_BL,
+    )
+    sums = torch.zeros(len(columns), BINS * BINS, dtype=torch.float64, device=advantages_BL.device)
+    sums.index_add_(1, cell_N, torch.stack(columns)[:, active_BL])
+    count, scale, coefficient, mass = sum_over_processes(sums, accelerator).tolist()
     whole = sum(mass) or 1.0
-    as_rows = lambda flat: [flat[i * bins : (i + 1) * bins] for i in range(bins)]  # noqa: E731
-    return {
-        "scale_grid": as_rows([s / n if n else None for s, n in zip(scale, count, strict=True)]),
-        "mass_grid": as_rows([m / whole if n else None for m, n in zip(mass, count, strict=True)]),
+    cells = {
+        "scale_grid": _means(scale, count),
+        "risk_coef_grid": _means(coefficient, count),
+        "mass_grid": [m / whole if n else None for m, n in zip(mass, count, strict=True)],
     }
+    return {name: [flat[i * BINS : (i + 1) * BINS] for i in range(BINS)] for name, flat in cells.items()}
 
 
 def sample_records(

@@ -10,6 +10,7 @@ import torch
 from steprs.errors import ArgumentError, TaskError
 from steprs.evaluation.capability import Capability, measure_capability
 from steprs.evaluation.evaluate import evaluate
+from steprs.evaluation.records import WrittenTrace
 from steprs.policies.tiny import create_tiny
 from steprs.rollout.block import BlockDiffusionSampler
 from steprs.tasks import get_task
@@ -72,6 +73,9 @@ def test_what_was_written_is_what_is_counted(policy):
         assert samples.texts == (0, 1, 2, 0)
         assert samples.tokens == (12, 12, 3, 12)
         assert samples.ended is None, "countdown does not end with an end token"
+        steps = TASK.trace(None, samples.traces[0].text)
+        assert samples.traces[0].equations == steps.equations and samples.traces[0].signature == steps.signature
+        assert samples.traces[2] == WrittenTrace(text="+ + +")
         assert samples.answer_keys[2] is None and samples.answer_keys[0] == samples.answer_keys[3]
     summary = result.summary()
     assert summary["pass@1"].value == pytest.approx(0.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import subprocess
@@ -11,7 +12,7 @@ import pytest
 
 from steprs.errors import ArgumentError, RunFolderError
 from steprs.evaluation.compare import compare, summarise
-from steprs.evaluation.records import Example, ProblemSamples
+from steprs.evaluation.records import Example, ProblemSamples, WrittenTrace
 from steprs.evaluation.result import EvalResult, decode_differences
 
 LETTERS = {"R": "right", "W": "wrong", "U": "unparsed"}
@@ -93,6 +94,23 @@ def test_round_trip(tmp_path):
     assert EvalResult.load(file) == before
     assert json.loads(file.read_text())["summary"]["pass@1"]["value"] == pytest.approx(0.25)
     assert [path.name for path in file.parent.iterdir()] == ["eval.json"]
+
+
+def test_texts_and_traces_survive_a_file_and_old_files_have_none(tmp_path):
+    traces = (
+        WrittenTrace(text="3 + 5 8\ud800", signature="+", equations=("3+5=8",)),
+        WrittenTrace(text="<b>"),
+    )
+    before = result(dataclasses.replace(FIRST, texts=(0, 1, 1, 0), traces=traces))
+    file = before.save(tmp_path / "eval.json")
+    assert EvalResult.load(file) == before
+    stored = json.loads(file.read_text())
+    assert stored["problems"][0]["traces"][1] == {"text": "<b>", "signature": None, "equations": None}
+    del stored["problems"][0]["traces"]
+    file.write_text(json.dumps(stored))
+    old = EvalResult.load(file)
+    assert old.problems[0].traces is None and old.summary()["pass@1"] == before.summary()["pass@1"]
+    assert "edit_distance" in before.summary() and "edit_distance" not in old.summary()
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"task": 1}', '{"problems": [{"id": "x"}]}'])

@@ -10,6 +10,7 @@ import pytest
 from steprs.errors import DependencyError, RunFolderError
 from steprs.evaluation.result import EvalResult
 from steprs.experiments import demo, worker
+from steprs.experiments.pieces import MEASURED, measurement
 from steprs.policies.tiny import create_tiny
 from steprs.report.runs import read_study
 from steprs.tasks import get_task
@@ -42,7 +43,7 @@ def stages(monkeypatch):
     """Pools and reports replaced by notes of what was asked."""
     calls = []
     monkeypatch.setattr(demo, "run_jobs", lambda jobs, folder, **_: calls.append([job.name for job in jobs]))
-    monkeypatch.setattr(demo, "scale_sentence", lambda folder, config: "a scale")
+    monkeypatch.setattr(demo, "scale_sentence", lambda file: "a scale")
     monkeypatch.setattr(demo, "_report", lambda folder: calls.append("report") or folder)
     return calls
 
@@ -106,13 +107,16 @@ def test_matplotlib_is_missed_before_minutes_are_spent(stages, tmp_path, monkeyp
 
 def test_an_arm_counts_updates_and_its_evaluation(tmp_path):
     config = demo.arm_configs(["train.updates=4"])["centred GRPO"]
-    job = demo._arm(tmp_path, "centred GRPO", config, problems=2, samples=2)
-    assert (job.done(), job.units) == (0, 4 + demo.EVALUATION_UNITS) and job.spec["calibration"] is None
+    job = demo._arm(tmp_path, "centred GRPO", config, problems=256, samples=16)
+    assert (job.done(), job.units) == (0, 4 + 4) and job.spec["calibration"] is None
     (tmp_path / "centred").mkdir()
     (tmp_path / "centred" / "metrics.jsonl").write_text("{}\n{}\n{}")
     assert job.done() == 2, "half a line is no update"
-    (tmp_path / "centred" / "eval.json").write_text("{}")
+    measured = measurement(256, job.spec["ways"][0])
+    (tmp_path / "centred" / MEASURED).write_text(json.dumps(measured))
     assert job.done() == job.units
+    (tmp_path / "centred" / MEASURED).write_text(json.dumps({**measured, "samples": 8}))
+    assert job.done() == 2, "another measurement is not this one"
 
 
 def test_the_worker_measures_each_way_once(tmp_path):
@@ -125,6 +129,7 @@ def test_the_worker_measures_each_way_once(tmp_path):
     spec = demo._bases(tmp_path, config, problems=2, samples=4).spec
     (tmp_path / "base-cool").mkdir()
     (tmp_path / "base-cool" / "eval.json").write_text("kept")
+    (tmp_path / "base-cool" / MEASURED).write_text(json.dumps(measurement(2, spec["ways"][2])))
     worker.measure(json.loads(json.dumps(spec)))
     base, greedy = (EvalResult.load(tmp_path / name / "eval.json") for name in ("base", "base-greedy"))
     assert (base.samples, base.k, base.decode_differences) == (4, (1, 4), ())
@@ -136,9 +141,9 @@ def test_the_worker_measures_each_way_once(tmp_path):
 
 def test_a_scale_that_was_given_is_said(tmp_path):
     config = demo.arm_configs(["risk.scale=2"])["StepRS decreasing"]
-    assert demo.scale_sentence(tmp_path, config) == "risk scale: 2.0, as given"
+    assert demo._scale(tmp_path, config) == "risk scale: 2.0, as given"
     measured = {"pass_rate": 0.35, "low": 0.3, "high": 0.4, "ids": ["a", "b"], "samples": 8}
     frozen = {"rule": "halve-failure", "scale": 1.35, "capability": measured}
     Path(tmp_path / "calibration.json").write_text(json.dumps(frozen))
-    sentence = demo.scale_sentence(tmp_path, demo.arm_configs()["StepRS decreasing"])
+    sentence = demo._scale(tmp_path, demo.arm_configs()["StepRS decreasing"])
     assert "0.350 [0.300, 0.400] of 2 training prompts x 8 samples" in sentence and "scale 1.350" in sentence

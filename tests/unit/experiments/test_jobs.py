@@ -68,14 +68,24 @@ def test_what_is_done_is_kept(pool):
     assert events(folder) == ["begin b", "end b"]
 
 
-def test_a_failure_names_its_log_and_stops_the_others_gently(pool):
+def test_a_failure_names_its_log_and_costs_no_other_run(pool):
     job, folder = pool
-    with pytest.raises(
-        RunFolderError, match=r"bad ended with exit status 3; its log .*bad\.log ends with:\n"
-    ) as caught:
-        run_jobs([job("long", 60.0), job("bad", 1.0, fails=True)], folder, title="t", at_once=2)
-    assert "it broke here" in str(caught.value)
-    assert "checkpoint long" in events(folder) and "end long" not in events(folder)
+    jobs = [job("bad", fails=True), job("long", 1.0), job("worse", fails=True), job("later")]
+    with pytest.raises(RunFolderError) as caught:
+        run_jobs(jobs, folder, title="t", at_once=2)
+    said = str(caught.value)
+    for name in ("bad", "worse"):
+        assert f"{name} ended with exit status 3; its log {folder / 'jobs' / name}.log ends with:\n" in said
+    assert said.count("it broke here") == 2
+    assert "end long" in events(folder) and "end later" in events(folder)
+
+
+def test_what_ended_well_is_told(pool):
+    job, folder = pool
+    told = []
+    with pytest.raises(RunFolderError):
+        run_jobs([job("a"), job("b", fails=True)], folder, title="t", at_once=1, finished=lambda j: told.append(j.name))
+    assert told == ["a"]
 
 
 def test_ctrl_c_waits_for_checkpoints(pool):

@@ -2,14 +2,16 @@
 
 import json
 import sys
+import time
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from steprs.errors import DependencyError, PolicyError
-from steprs.policies import loading
-from steprs.policies.loading import Lora, load_policy, resolve_dtype
+from steprs.policies import dtypes
+from steprs.policies.dtypes import resolve_dtype
+from steprs.policies.loading import Lora, load_policy
 
 
 @pytest.fixture
@@ -111,14 +113,24 @@ def test_adapters_without_peft_name_the_install_command(saved, monkeypatch):
         load_policy(saved, lora=Lora())
 
 
-def test_auto_dtype_takes_what_is_faster(monkeypatch):
-    seconds = {torch.float32: 1.0, torch.bfloat16: 0.5}
-    monkeypatch.setattr(loading, "_matmul_seconds", lambda dtype, device: seconds[dtype])
-    assert resolve_dtype("auto") == torch.bfloat16
-    seconds[torch.bfloat16] = 50.0
-    assert resolve_dtype("auto") == torch.float32
+@pytest.mark.parametrize("timed", ["product", "policy"])
+def test_auto_dtype_takes_what_is_clearly_faster(monkeypatch, saved, timed):
+    """A small policy is timed itself; without one, or with a large one, a product of matrices is."""
+    policy = load_policy(saved)
+    monkeypatch.setattr(dtypes, "TIMED_WEIGHTS", 10**9 if timed == "policy" else 1)
+    right, wrong = ("_forward", "_product") if timed == "policy" else ("_product", "_forward")
+    seconds = {torch.float32: 0.01, torch.bfloat16: 0.001}
+    monkeypatch.setattr(dtypes, right, lambda *args: time.sleep(seconds[args[-2]]))
+    monkeypatch.setattr(dtypes, wrong, lambda *_: pytest.fail("the other one was timed"))
+    assert resolve_dtype("auto", "cpu", policy) == torch.bfloat16
+    seconds[torch.bfloat16] = 0.05
+    assert resolve_dtype("auto", "cpu", policy) == torch.float32
     with pytest.raises(PolicyError, match="unknown dtype 'float16'"):
         resolve_dtype("float16")
+
+
+def test_the_timed_forward_is_a_forward_of_the_policy(saved):
+    assert resolve_dtype("auto", "cpu", load_policy(saved)) in (torch.float32, torch.bfloat16)
 
 
 def test_flex_attention_needs_cuda(saved):

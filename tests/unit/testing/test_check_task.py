@@ -66,6 +66,22 @@ def test_a_broken_verifier_is_found(function, message):
         check_task(lambda: Broken(score=score_with(function)), limit=3)
 
 
+def raises_on_an_empty_text(problem, completion):
+    return completion.split()[0] and None
+
+
+@pytest.mark.parametrize(
+    ("replaced", "message"),
+    [
+        ({"trace": raises_on_an_empty_text}, "reading .* raised IndexError"),
+        ({"answer_span": lambda problem, text: (0, len(text) + 1)}, "lies outside"),
+    ],
+)
+def test_a_broken_reading_is_found(replaced, message):
+    with pytest.raises(AssertionError, match=message):
+        check_task(lambda: Broken(**replaced), limit=3)
+
+
 def test_overlapping_splits_are_found():
     sound = get_task("sudoku4", size=60)
     with pytest.raises(AssertionError, match="already in train"):

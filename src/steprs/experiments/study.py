@@ -1,0 +1,189 @@
+"""What a study is: arms x seeds x contexts, each a few fields varied from one base configuration. Never imports torch.
+
+The same records are written in Python and in YAML:
+
+    name: mine
+    run: train/countdown
+    fields: {train.updates: 200}
+    seeds: [101, 102, 103]
+    baseline: centred GRPO
+    arms:
+      - {label: centred GRPO, fields: {risk.scale: 0}}
+      - {label: decreasing, fields: {risk.schedule.start: 1, risk.schedule.end: 0}}
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, field_validator, model_validator
+
+from ..config import PretrainConfig, RunConfig, Section, load_config
+from ..configs import find_config
+from ..errors import unknown_name
+
+Fields = dict[str, Any]
+
+SMOKE: Fields = {"train.updates": 4, "train.eval_every": 2, "train.warmup_updates": 1, "eval.problems": 16}
+"""What `--smoke` lays over every run: long enough to pass through all of it, far too short to learn anything."""
+
+
+class Arm(Section):
+    """One way to train: a label for the tables, and dotted settings that make it differ from the base."""
+
+    label: str = Field(min_length=1)
+    fields: Fields = Field(default_factory=dict)
+
+
+class BasePolicy(Section):
+    """A tiny policy made for a context by `steprs pretrain`, instead of one that exists."""
+
+    recipe: str = "pretrain/tiny"
+    fields: Fields = Field(default_factory=dict)
+
+
+class Context(Section):
+    """One comparison with its own baseline and base policy; most studies have a single one without a name."""
+
+    name: str = ""
+    fields: Fields = Field(default_factory=dict)
+    pretrain: BasePolicy | None = None
+
+
+class Measurement(Section):
+    """How final policies are measured, the same for every arm and for the base policy."""
+
+    problems: int = Field(512, ge=1, description="held-out problems")
+    samples: int = Field(32, ge=1)
+    k: tuple[int, ...] = (1, 4, 16, 32)
+    base_temperatures: dict[str, float | None] = Field(
+        default_factory=lambda: {"base": None, "base, greedy": 0.0, "base, T = 0.7": 0.7},
+        description="label -> temperature of the untrained policy; null is training's",
+    )
+    traces: int = Field(12, ge=0, description="problems whose rollouts the report can play")
+
+    @model_validator(mode="after")
+    def _k_within_samples(self) -> Measurement:
+        if not self.k or min(self.k) < 1 or max(self.k) > self.samples:
+            raise ValueError(f"k is {list(self.k)}; pass@k needs 1 <= k <= samples, which is {self.samples}")
+        return self
+
+
+class Study(Section):
+    """Many runs that answer one question.
+
+    Attributes:
+        name: of its folder.
+        title, claim: what the report says it is, and which claim it can support or refute.
+        run: the run configuration everything starts from, a file or a shipped name.
+        fields: dotted settings of all runs.
+        seeds: of the runs of each arm; the same for every arm, so that differences are paired.
+        baseline: label of the arm that the others are compared with, within each context.
+        arms, contexts: every arm runs in every context.
+        measure: of what comes out.
+    """
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][\w.-]*$")
+    title: str = ""
+    claim: str = ""
+    run: str = "train/countdown"
+    fields: Fields = Field(default_factory=dict)
+    seeds: tuple[int, ...] = Field((101, 102, 103, 104), min_length=1)
+    baseline: str = "centred GRPO"
+    arms: tuple[Arm, ...] = Field(min_length=1)
+    contexts: tuple[Context, ...] = Field((Context(),), min_length=1)
+    measure: Measurement = Measurement()
+
+    @field_validator("arms", "contexts", "seeds")
+    @classmethod
+    def _told_apart(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
+        names = [getattr(item, "label", getattr(item, "name", item)) for item in value]
+        twice = [name for name, count in Counter(names).items() if count > 1]
+        if twice:
+            raise ValueError(f"{twice[0]!r} stands twice; each needs a name of its own")
+        return value
+
+    @model_validator(mode="after")
+    def _baseline_is_an_arm(self) -> Study:
+        labels = [arm.label for arm in self.arms]
+        if self.baseline not in labels:
+            raise ValueError(unknown_name("baseline", self.baseline, labels))
+        taken = set(labels) & set(self.measure.base_temperatures)
+        if taken:
+            raise ValueError(f"{sorted(taken)[0]!r} is the label of an arm and of the base policy; rename one")
+        return self
+
+    def planned(self) -> list[PlannedRun]:
+        """Every run, seed by seed: stopped half-way, a study holds whole comparisons.
+
+        Raises:
+            ConfigError: names the field of an arm or context that is no setting.
+        """
+        return [
+            PlannedRun(context=context, arm=arm, seed=seed, config=self.config(context, arm, seed))
+            for seed in self.seeds
+            for context in self.contexts
+            for arm in self.arms
+        ]
+
+    def config(self, context: Context, arm: Arm, seed: int) -> RunConfig:
+        """The run, then the study's fields, the context's, the arm's, and the seed."""
+        layers = (self.fields, context.fields, arm.fields, {"seed": seed, "name": self.name})
+        return load_config(find_config(self.run), overrides(layers), model=RunConfig)
+
+    def with_fields(self, fields: Mapping[str, Any]) -> Study:
+        """The study with more settings for all its runs; an arm's own fields still win."""
+        return self.model_copy(update={"fields": {**self.fields, **fields}})
+
+    def smoke(self) -> Study:
+        """The same arms, two seeds, four updates each: whether it runs, not what comes out."""
+        small = self.measure.model_copy(update={"problems": 32, "samples": 8, "k": (1, 4, 8), "traces": 4})
+        contexts = tuple(context.model_copy(update={"pretrain": _brief(context.pretrain)}) for context in self.contexts)
+        title = f"{self.title} (smoke test: too short to learn anything)"
+        quick = {**SMOKE, "eval.samples": 4, "eval.k": [1, 4], "risk.calibration.prompts": 32}
+        changed = {"title": title, "seeds": self.seeds[:2], "measure": small, "contexts": contexts}
+        return self.model_copy(update=changed).with_fields(quick)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedRun:
+    """One run of a study. `config.policy.path` is the base's own where the context makes a policy."""
+
+    context: Context
+    arm: Arm
+    seed: int
+    config: RunConfig
+
+
+def pretrain_config(policy: BasePolicy) -> PretrainConfig:
+    """The configuration that makes a context's base policy."""
+    return load_config(find_config(policy.recipe), overrides([policy.fields]), model=PretrainConfig)
+
+
+def overrides(layers: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Dotted fields as the overrides that the command line takes; later layers win.
+
+    >>> overrides([{"risk.scale": 0}, {"task.options": {"numbers": 3}}])
+    ['risk.scale=0', 'task.options={"numbers": 3}']
+    """
+    return [f"{key}={json.dumps(value)}" for layer in layers for key, value in layer.items()]
+
+
+def load_study(source: str | Path) -> Study:
+    """The study in a YAML or JSON file.
+
+    Raises:
+        ConfigError: names the file, the key, what was given and what is allowed.
+    """
+    return load_config(Path(source), model=Study)
+
+
+def _brief(policy: BasePolicy | None) -> BasePolicy | None:
+    if policy is None:
+        return None
+    return policy.model_copy(update={"fields": {**policy.fields, "updates": 20, "warmup_updates": 2}})
