@@ -77,7 +77,8 @@ def evaluate(
             samples=config.eval.samples, k=config.eval.k, seed=config.seed, purpose=f"eval-{split}",
             max_rows=config.sampler.max_rows, max_prompt_tokens=config.task.max_prompt_tokens,
             overlong=config.task.overlong_prompts, policy_name=str(weights or target), split=split,
-            run_decoding=asdict(sampler.decoding), progress=bar.advance,
+            run_decoding=asdict(sampler.decoding), denoising=config.eval.denoising,
+            backslide_problems=config.eval.backslide_problems, progress=bar.advance,
         )  # fmt: skip
     default = path / ("eval.json" if split == "test" else f"eval-{split}.json") if is_run else None
     if file := output or default:

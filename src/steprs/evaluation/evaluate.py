@@ -14,10 +14,14 @@ from ..rollout.collect import Sampler, collect, decode_completions, encode_promp
 from ..tasks.base import AbstractTask
 from ..tasks.scoring import score_rollouts
 from ..types import Decoding, Problem, Rewards, Trajectory
-from .records import Example, ProblemSamples, WrittenTrace
+from .denoising import denoising_samples
+from .records import DenoisingSamples, Example, ProblemSamples, WrittenTrace
 from .result import EvalResult, decode_differences
 
 EXAMPLES = 8
+BACKSLIDE_PROBLEMS = 64
+
+Observer = Callable[[Sequence[Problem], Trajectory, Rewards], None]
 
 
 def evaluate(
@@ -36,6 +40,9 @@ def evaluate(
     policy_name: str = "policy",
     split: str = "test",
     run_decoding: Mapping[str, Any] | Decoding | None = None,
+    denoising: bool = False,
+    backslide_problems: int = BACKSLIDE_PROBLEMS,
+    observe: Observer | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> EvalResult:
     """Evaluate a policy on problems.
@@ -58,6 +65,10 @@ def evaluate(
         policy_name: written into the result.
         split: written into the result.
         run_decoding: decode settings of the training run; differences are said in the result.
+        denoising: also measure how the samples came about.
+        backslide_problems: with `denoising`, complete the states of the first so many problems greedily: it takes
+            about a state's forward for each state of each sample that ended wrong.
+        observe: called with each batch of problems, their rollouts and rewards, which are not kept otherwise.
         progress: called with the number of problems finished since the last call.
 
     Raises:
@@ -85,7 +96,15 @@ def evaluate(
         )  # fmt: skip
         texts = decode_completions(policy, trajectory)
         scored = score_rollouts(task, part, texts, samples)
-        records += _records(task, part, texts, scored, trajectory, policy.eos_token_id)
+        measured: Sequence[DenoisingSamples | None] = [None] * len(part)
+        if denoising:
+            measured = denoising_samples(
+                policy, task, part, texts, trajectory, scored.verdicts,
+                backslide_problems=max(0, backslide_problems - start), max_rows=max_rows,
+            )  # fmt: skip
+        records += _records(task, part, texts, scored, trajectory, policy.eos_token_id, measured)
+        if observe is not None:
+            observe(part, trajectory, scored)
         if len(examples) < EXAMPLES:
             examples += _examples(part[: EXAMPLES - len(examples)], texts, scored, samples)
         if progress is not None:
@@ -116,6 +135,7 @@ def _records(
     scored: Rewards,
     trajectory: Trajectory,
     end_token: int,
+    measured: Sequence[DenoisingSamples | None],
 ) -> list[ProblemSamples]:
     n = trajectory.group_size
     tokens = trajectory.completion_mask_BL.sum(-1).tolist()
@@ -135,6 +155,7 @@ def _records(
                 tokens=tuple(int(count) for count in tokens[rows]),
                 ended=None if ended is None else tuple(ended[rows]),
                 traces=tuple(_trace(task, problem, text) for text in numbers),
+                denoising=measured[index],
             )
         )
     return records
