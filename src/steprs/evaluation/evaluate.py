@@ -103,15 +103,11 @@ def evaluate(
                 backslide_problems=max(0, backslide_problems - start), max_rows=max_rows,
             )  # fmt: skip
         records += _records(task, part, texts, scored, trajectory, policy.eos_token_id, measured)
+        examples += _examples(part[: EXAMPLES - len(examples)], texts, scored, samples)
         if observe is not None:
             observe(part, trajectory, scored)
-        if len(examples) < EXAMPLES:
-            examples += _examples(part[: EXAMPLES - len(examples)], texts, scored, samples)
         if progress is not None:
             progress(len(part))
-    decoding = asdict(sampler.decoding)
-    trained = asdict(run_decoding) if isinstance(run_decoding, Decoding) else run_decoding
-    kept_ids = {problem.id for problem in kept}
     return EvalResult(
         policy=policy_name,
         task=task.name,
@@ -119,13 +115,23 @@ def evaluate(
         seed=seed,
         samples=samples,
         k=tuple(k),
-        decoding=decoding,
-        decode_differences=() if trained is None else decode_differences(trained, decoding),
+        decoding=asdict(sampler.decoding),
+        decode_differences=_differences(run_decoding, sampler.decoding),
         binary=task.binary,
-        dropped=tuple(problem.id for problem in problems if problem.id not in kept_ids),
+        dropped=_dropped(problems, kept),
         problems=tuple(records),
         examples=tuple(examples),
     )
+
+
+def _differences(trained: Mapping[str, Any] | Decoding | None, decoding: Decoding) -> tuple[str, ...]:
+    run = asdict(trained) if isinstance(trained, Decoding) else trained
+    return () if run is None else decode_differences(run, asdict(decoding))
+
+
+def _dropped(problems: Sequence[Problem], kept: Sequence[Problem]) -> tuple[str, ...]:
+    ids = {problem.id for problem in kept}
+    return tuple(problem.id for problem in problems if problem.id not in ids)
 
 
 def _records(
