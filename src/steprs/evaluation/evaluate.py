@@ -77,11 +77,7 @@ def evaluate(
     Returns:
         The record; statistics come from its `summary()`.
     """
-    if not problems or max(k, default=0) > samples or min(k, default=0) < 1:
-        raise ArgumentError(
-            f"evaluation needs problems and 1 <= k <= samples; got "
-            f"{len(problems)} problems, k={list(k)}, samples={samples}"
-        )
+    _check(problems, samples, k)
     _, _, kept, _ = encode_prompts(policy, problems, max_prompt_tokens=max_prompt_tokens, overlong=overlong)
     records: list[ProblemSamples] = []
     examples: list[Example] = []
@@ -96,12 +92,10 @@ def evaluate(
         )  # fmt: skip
         texts = decode_completions(policy, trajectory)
         scored = score_rollouts(task, part, texts, samples)
-        measured: Sequence[DenoisingSamples | None] = [None] * len(part)
-        if denoising:
-            measured = denoising_samples(
-                policy, task, part, texts, trajectory, scored.verdicts,
-                backslide_problems=max(0, backslide_problems - start), max_rows=max_rows,
-            )  # fmt: skip
+        measured = None if not denoising else denoising_samples(
+            policy, task, part, texts, trajectory, scored.verdicts,
+            backslide_problems=max(0, backslide_problems - start), max_rows=max_rows,
+        )  # fmt: skip
         records += _records(task, part, texts, scored, trajectory, policy.eos_token_id, measured)
         examples += _examples(part[: EXAMPLES - len(examples)], texts, scored, samples)
         if observe is not None:
@@ -124,6 +118,14 @@ def evaluate(
     )
 
 
+def _check(problems: Sequence[Problem], samples: int, k: Sequence[int]) -> None:
+    if not problems or max(k, default=0) > samples or min(k, default=0) < 1:
+        raise ArgumentError(
+            f"evaluation needs problems and 1 <= k <= samples; got "
+            f"{len(problems)} problems, k={list(k)}, samples={samples}"
+        )
+
+
 def _differences(trained: Mapping[str, Any] | Decoding | None, decoding: Decoding) -> tuple[str, ...]:
     run = asdict(trained) if isinstance(trained, Decoding) else trained
     return () if run is None else decode_differences(run, asdict(decoding))
@@ -141,7 +143,7 @@ def _records(
     scored: Rewards,
     trajectory: Trajectory,
     end_token: int,
-    measured: Sequence[DenoisingSamples | None],
+    measured: Sequence[DenoisingSamples] | None,
 ) -> list[ProblemSamples]:
     n = trajectory.group_size
     tokens = trajectory.completion_mask_BL.sum(-1).tolist()
@@ -161,7 +163,7 @@ def _records(
                 tokens=tuple(int(count) for count in tokens[rows]),
                 ended=None if ended is None else tuple(ended[rows]),
                 traces=tuple(_trace(task, problem, text) for text in numbers),
-                denoising=measured[index],
+                denoising=None if measured is None else measured[index],
             )
         )
     return records
