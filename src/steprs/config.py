@@ -207,6 +207,8 @@ class EvalConfig(Section):
     top_p: float | None = Field(None, gt=0.0, le=1.0)
     top_k: int | None = Field(None, ge=0)
     steps: int | None = Field(None, ge=1)
+    denoising: bool = Field(False, description="`steprs eval` only: also measure how the samples came about")
+    backslide_problems: int = Field(64, ge=0, description="with denoising: problems whose states are completed")
 
     @model_validator(mode="after")
     def _k_within_samples(self) -> EvalConfig:

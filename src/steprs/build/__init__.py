@@ -6,6 +6,7 @@ from .objects import build_policy, build_sampler, build_schedule, build_task, re
 from .plan import plan_text
 from .pretraining import pretrain
 from .runs import train
+from .tracing import trace_recorder
 
 __all__ = [
     "build_policy",
@@ -19,5 +20,6 @@ __all__ = [
     "pretrain",
     "resolve",
     "rule_estimates",
+    "trace_recorder",
     "train",
 ]

@@ -18,6 +18,7 @@ from ..progress import track
 from ..training.folder import RunFolder
 from ..training.state import checkpoint_name, read_position
 from .objects import build_policy, build_sampler, build_task, resolve
+from .tracing import trace_recorder
 
 
 def evaluate(
@@ -28,6 +29,7 @@ def evaluate(
     output: str | Path | None = None,
     checkpoint: Literal["best", "last"] = "best",
     device: str | torch.device | None = None,
+    traces: int = 0,
 ) -> EvalResult:
     """Measure a run's best checkpoint, or a policy, on problems of a split.
 
@@ -40,10 +42,12 @@ def evaluate(
             for a policy.
         checkpoint: of a run: the best by pass@1 on dev, or the last.
         device: default: the first GPU, else the CPU.
+        traces: rollouts of the first so many problems are written for the viewer, beside the evaluation: `traces.json`
+            for `eval.json`, else `<name>-traces.json`.
 
     Raises:
         RunFolderError: the run has no whole checkpoint.
-        ConfigError, PolicyError, TaskError: as for `train`.
+        ConfigError, PolicyError, TaskError: as for `train`; or traces without a file to write them beside.
 
     Example: `evaluate("tiny", overrides=["eval.problems=64"]).summary()["pass@1"]`.
     """
@@ -60,6 +64,10 @@ def evaluate(
     config = load_config(source, overrides, model=RunConfig)
     if not is_run and not names_policy:
         config = config.model_copy(update={"policy": config.policy.model_copy(update={"path": str(target)})})
+    default = path / ("eval.json" if split == "test" else f"eval-{split}.json") if is_run else None
+    file = Path(output) if output is not None else default
+    if traces and file is None:
+        raise ConfigError(f"traces of {target} need a place: give a file for the evaluation with -o")
     weights = chosen_checkpoint(path, checkpoint) if is_run else None
     place = device or ("cuda" if torch.cuda.is_available() else "cpu")
     # A checkpoint of an adapted policy holds the merged weights.
@@ -71,17 +79,25 @@ def evaluate(
     changed = {name: value for name, value in given.items() if value is not None}
     eval_sampler = build_sampler(trained.sampler.model_copy(update=changed), policy)
     problems = task.problems(split, config.eval.problems)  # type: ignore[arg-type]
+    recorder = None
+    if traces:
+        recorder = trace_recorder(
+            trained, policy, task, label=trained.name if is_run else str(target),
+            folder=path if is_run else None, problems=traces,
+        )  # fmt: skip
     with track(f"evaluating {split}", len(problems)) as bar:
         result = evaluate_policy(
             policy, task, eval_sampler, problems,
             samples=config.eval.samples, k=config.eval.k, seed=config.seed, purpose=f"eval-{split}",
             max_rows=config.sampler.max_rows, max_prompt_tokens=config.task.max_prompt_tokens,
             overlong=config.task.overlong_prompts, policy_name=str(weights or target), split=split,
-            run_decoding=asdict(sampler.decoding), progress=bar.advance,
+            run_decoding=asdict(sampler.decoding), denoising=config.eval.denoising,
+            backslide_problems=config.eval.backslide_problems, observe=recorder, progress=bar.advance,
         )  # fmt: skip
-    default = path / ("eval.json" if split == "test" else f"eval-{split}.json") if is_run else None
-    if file := output or default:
+    if file is not None:
         result.save(file)
+        if recorder is not None:
+            recorder.save(file.with_name("traces.json" if file.name == "eval.json" else f"{file.stem}-traces.json"))
     return result
 
 

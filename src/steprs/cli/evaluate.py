@@ -35,16 +35,22 @@ def evaluate(
         None, metavar="OTHER", help="A second run or policy; paired bootstrap of the difference."
     ),
     output: Path = typer.Option(None, "-o", "--output", metavar="FILE", help="Where the result is written as JSON."),
+    traces: int = typer.Option(
+        0, "--traces", min=0, metavar="N", help="Also write the rollouts of the first N problems, step by step."
+    ),
 ) -> None:
     """Measure a run or a policy on held-out problems.
 
-    pass@k, maj@k, distinct@k, answer entropy and the rates beside them, with intervals.
+    pass@k, maj@k, distinct@k, answer entropy and how the ways to an answer differ, with intervals; with
+    eval.denoising=true also when answers are fixed and how often they get lost.
     """
     words = split_overrides(overrides or [])
     from .. import build
 
     with interruptible("Nothing was written; start it again."):
-        result = build.evaluate(target, overrides=words, split=split.value, output=output, checkpoint=checkpoint.value)
+        result = build.evaluate(
+            target, overrides=words, split=split.value, output=output, checkpoint=checkpoint.value, traces=traces
+        )
         other = (
             build.evaluate(compare, overrides=words, split=split.value, checkpoint=checkpoint.value)
             if compare

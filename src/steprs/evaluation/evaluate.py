@@ -14,10 +14,14 @@ from ..rollout.collect import Sampler, collect, decode_completions, encode_promp
 from ..tasks.base import AbstractTask
 from ..tasks.scoring import score_rollouts
 from ..types import Decoding, Problem, Rewards, Trajectory
-from .records import Example, ProblemSamples, WrittenTrace
+from .denoising import denoising_samples
+from .records import DenoisingSamples, Example, ProblemSamples, WrittenTrace
 from .result import EvalResult, decode_differences
 
 EXAMPLES = 8
+BACKSLIDE_PROBLEMS = 64
+
+Observer = Callable[[Sequence[Problem], Trajectory, Rewards], None]
 
 
 def evaluate(
@@ -36,6 +40,9 @@ def evaluate(
     policy_name: str = "policy",
     split: str = "test",
     run_decoding: Mapping[str, Any] | Decoding | None = None,
+    denoising: bool = False,
+    backslide_problems: int = BACKSLIDE_PROBLEMS,
+    observe: Observer | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> EvalResult:
     """Evaluate a policy on problems.
@@ -58,6 +65,10 @@ def evaluate(
         policy_name: written into the result.
         split: written into the result.
         run_decoding: decode settings of the training run; differences are said in the result.
+        denoising: also measure how the samples came about.
+        backslide_problems: with `denoising`, complete the states of the first so many problems greedily: it takes
+            about a state's forward for each state of each sample that ended wrong.
+        observe: called with each batch of problems, their rollouts and rewards, which are not kept otherwise.
         progress: called with the number of problems finished since the last call.
 
     Raises:
@@ -66,11 +77,7 @@ def evaluate(
     Returns:
         The record; statistics come from its `summary()`.
     """
-    if not problems or max(k, default=0) > samples or min(k, default=0) < 1:
-        raise ArgumentError(
-            f"evaluation needs problems and 1 <= k <= samples; got "
-            f"{len(problems)} problems, k={list(k)}, samples={samples}"
-        )
+    _check(problems, samples, k)
     _, _, kept, _ = encode_prompts(policy, problems, max_prompt_tokens=max_prompt_tokens, overlong=overlong)
     records: list[ProblemSamples] = []
     examples: list[Example] = []
@@ -85,14 +92,16 @@ def evaluate(
         )  # fmt: skip
         texts = decode_completions(policy, trajectory)
         scored = score_rollouts(task, part, texts, samples)
-        records += _records(task, part, texts, scored, trajectory, policy.eos_token_id)
-        if len(examples) < EXAMPLES:
-            examples += _examples(part[: EXAMPLES - len(examples)], texts, scored, samples)
+        measured = None if not denoising else denoising_samples(
+            policy, task, part, texts, trajectory, scored.verdicts,
+            backslide_problems=max(0, backslide_problems - start), max_rows=max_rows,
+        )  # fmt: skip
+        records += _records(task, part, texts, scored, trajectory, policy.eos_token_id, measured)
+        examples += _examples(part[: EXAMPLES - len(examples)], texts, scored, samples)
+        if observe is not None:
+            observe(part, trajectory, scored)
         if progress is not None:
             progress(len(part))
-    decoding = asdict(sampler.decoding)
-    trained = asdict(run_decoding) if isinstance(run_decoding, Decoding) else run_decoding
-    kept_ids = {problem.id for problem in kept}
     return EvalResult(
         policy=policy_name,
         task=task.name,
@@ -100,13 +109,31 @@ def evaluate(
         seed=seed,
         samples=samples,
         k=tuple(k),
-        decoding=decoding,
-        decode_differences=() if trained is None else decode_differences(trained, decoding),
+        decoding=asdict(sampler.decoding),
+        decode_differences=_differences(run_decoding, sampler.decoding),
         binary=task.binary,
-        dropped=tuple(problem.id for problem in problems if problem.id not in kept_ids),
+        dropped=_dropped(problems, kept),
         problems=tuple(records),
         examples=tuple(examples),
     )
+
+
+def _check(problems: Sequence[Problem], samples: int, k: Sequence[int]) -> None:
+    if not problems or max(k, default=0) > samples or min(k, default=0) < 1:
+        raise ArgumentError(
+            f"evaluation needs problems and 1 <= k <= samples; got "
+            f"{len(problems)} problems, k={list(k)}, samples={samples}"
+        )
+
+
+def _differences(trained: Mapping[str, Any] | Decoding | None, decoding: Decoding) -> tuple[str, ...]:
+    run = asdict(trained) if isinstance(trained, Decoding) else trained
+    return () if run is None else decode_differences(run, asdict(decoding))
+
+
+def _dropped(problems: Sequence[Problem], kept: Sequence[Problem]) -> tuple[str, ...]:
+    ids = {problem.id for problem in kept}
+    return tuple(problem.id for problem in problems if problem.id not in ids)
 
 
 def _records(
@@ -116,6 +143,7 @@ def _records(
     scored: Rewards,
     trajectory: Trajectory,
     end_token: int,
+    measured: Sequence[DenoisingSamples] | None,
 ) -> list[ProblemSamples]:
     n = trajectory.group_size
     tokens = trajectory.completion_mask_BL.sum(-1).tolist()
@@ -135,6 +163,7 @@ def _records(
                 tokens=tuple(int(count) for count in tokens[rows]),
                 ended=None if ended is None else tuple(ended[rows]),
                 traces=tuple(_trace(task, problem, text) for text in numbers),
+                denoising=None if measured is None else measured[index],
             )
         )
     return records

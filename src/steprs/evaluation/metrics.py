@@ -26,9 +26,14 @@
 | `edit_distance`, `.._right`, `.._within` | mean normalised edit distance of the words of two samples |
 | `self_bleu` | mean BLEU-4 of each sample against the others: high when they are alike |
 | `distinct_1`, `distinct_2` | different words (pairs of words) over all of them |
+| `commit_progress`, `.._right`, `.._wrong` | mean denoising progress at which the final answer was fixed |
+| `reveal_order` | 1 if positions are revealed from left to right, -1 from right to left |
+| `entropy_tau_A_B` | mean entropy in nats of tokens revealed at progress A to B |
+| `backslide_rate` | share of samples that were right in some state and wrong in the end |
+| `backslide_rate_wrong` | the same share among the samples that are wrong in the end |
 
 `.._right` looks at right samples, `.._within` at pairs of samples with the same final answer. What is measured on the
-text (from `answer_entropy_traced` on) is a surface measure. docs/statistics.md defines every name.
+text (from `answer_entropy_traced` to `distinct_2`) is a surface measure. docs/statistics.md defines every name.
 """
 
 from __future__ import annotations
@@ -36,6 +41,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +53,7 @@ from .records import ProblemSamples, WrittenTrace
 from .traces import chain_rule, distinct_ngrams, edit_distances, jaccard_distances, mean_pairwise, self_bleu
 
 NAN = float("nan")
+PROGRESS_EDGES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 Sample = tuple[int, str, str | None]
 """Place of a sample's text in the traces, its status, and its final answer or None."""
 
@@ -81,7 +88,7 @@ def problem_metrics(problem: ProblemSamples, k: Sequence[int]) -> dict[str, floa
     values["truncated_rate"] = NAN if problem.ended is None else problem.ended.count(False) / problem.n
     values["unique_completions"] = len(set(problem.texts)) / problem.n
     values["tokens"] = sum(problem.tokens) / problem.n
-    return values | _trace_metrics(problem, k)
+    return values | _trace_metrics(problem, k) | _denoising_metrics(problem)
 
 
 def _trace_metrics(problem: ProblemSamples, k: Sequence[int]) -> dict[str, float]:
@@ -140,3 +147,30 @@ def _distances(name: str, distance_UU: NDArray[np.float64], samples: Sequence[Sa
 def _text_counts(samples: Sequence[Sample], texts: int) -> NDArray[np.int64]:
     """How often each text occurs among the samples."""
     return np.bincount(np.array([text for text, _, _ in samples], dtype=np.int64), minlength=texts)
+
+
+def _denoising_metrics(problem: ProblemSamples) -> dict[str, float]:
+    """Statistics of how the samples came about."""
+    measured, right = problem.denoising, [status == "right" for status in problem.statuses]
+    commit = [None] * problem.n if measured is None else measured.commit_progress
+    values = {
+        "commit_progress": _mean(commit),
+        "commit_progress_right": _mean([value for value, is_right in zip(commit, right, strict=True) if is_right]),
+        "commit_progress_wrong": _mean([value for value, is_right in zip(commit, right, strict=True) if not is_right]),
+        "reveal_order": _mean([] if measured is None else measured.reveal_order),
+    }
+    for number, (low, high) in enumerate(pairwise(PROGRESS_EDGES)):
+        entropies = [] if measured is None else [row[number] for row in measured.entropy_by_progress]
+        values[f"entropy_tau_{low}_{high}"] = _mean(entropies)
+    ever = None if measured is None else measured.ever_right
+    slid = None if ever is None else sum(ever) - problem.correct
+    wrong = problem.n - problem.correct
+    values["backslide_rate"] = NAN if slid is None else slid / problem.n
+    values["backslide_rate_wrong"] = NAN if slid is None or not wrong else slid / wrong
+    return values
+
+
+def _mean(values: Sequence[float | None]) -> float:
+    """Of those that are known; NaN of none."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else NAN

@@ -36,6 +36,30 @@ class WrittenTrace:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class DenoisingSamples:
+    """How the n samples of one problem came about; None where a sample cannot tell. Defined in `denoising.py`.
+
+    Attributes:
+        commit_progress: denoising progress at which the last token of the final answer was revealed.
+        reveal_order: in [-1, 1], 1 where positions were revealed from left to right.
+        entropy_by_progress: mean entropy (nats) of the tokens revealed in each fifth of progress.
+        ever_right: right in some state that was completed greedily, or in the end; None where it was not measured.
+    """
+
+    commit_progress: tuple[float | None, ...]
+    reveal_order: tuple[float | None, ...]
+    entropy_by_progress: tuple[tuple[float | None, ...], ...]
+    ever_right: tuple[bool, ...] | None = None
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> DenoisingSamples:
+        """The record back from its mapping."""
+        plain: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
+        plain["entropy_by_progress"] = tuple(tuple(row) for row in data["entropy_by_progress"])
+        return cls(**plain)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ProblemSamples:
     """The n samples of one problem, in the order they were drawn.
 
@@ -48,6 +72,7 @@ class ProblemSamples:
         tokens: completion tokens up to and including the first end token.
         ended: whether an end token was reached; None for tasks that do not end with one.
         traces: the different completions; `texts` are places in this list. None in records that kept no text.
+        denoising: how the samples came about; None where it was not measured.
     """
 
     id: str
@@ -58,6 +83,7 @@ class ProblemSamples:
     tokens: tuple[int, ...]
     ended: tuple[bool, ...] | None = None
     traces: tuple[WrittenTrace, ...] | None = None
+    denoising: DenoisingSamples | None = None
 
     def __post_init__(self) -> None:
         """Refuse lists of different lengths: one short list would shift every statistic after it."""
@@ -66,6 +92,8 @@ class ProblemSamples:
             for name in ("statuses", "answer_keys", "solution_keys", "texts", "tokens", "ended")
             if getattr(self, name) is not None
         }
+        if self.denoising is not None:
+            lengths["denoising"] = len(self.denoising.commit_progress)
         if len(set(lengths.values())) != 1 or not self.statuses:
             raise ArgumentError(f"problem {self.id}: one value a sample is needed in each list; got {lengths}")
         unknown = set(self.statuses) - {"right", "wrong", "unparsed"}
@@ -112,14 +140,19 @@ class ProblemSamples:
         """Plain lists."""
         return {
             name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in self.__slots__
-        } | {"traces": None if self.traces is None else [asdict(trace) for trace in self.traces]}
+        } | {
+            "traces": None if self.traces is None else [asdict(trace) for trace in self.traces],
+            "denoising": None if self.denoising is None else asdict(self.denoising),
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ProblemSamples:
-        """The inverse of `to_json`; files from before traces were kept have none."""
+        """The inverse of `to_json`; files from before text was kept have none."""
         plain: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
         if plain.get("traces") is not None:
             plain["traces"] = tuple(WrittenTrace.from_json(trace) for trace in data["traces"])
+        if plain.get("denoising") is not None:
+            plain["denoising"] = DenoisingSamples.from_json(data["denoising"])
         return cls(**plain)
 
 

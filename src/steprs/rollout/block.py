@@ -28,6 +28,19 @@ from .window import WindowSettings, denoise
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class GivenBlocks:
+    """Finished blocks that a rollout goes on from.
+
+    Attributes:
+        ids_BL: int64, a completion for each rollout; only its first blocks are read, and no end token is in them.
+        blocks: how many.
+    """
+
+    ids_BL: Tensor
+    blocks: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class BlockDiffusionSampler:
     """Decode with a block-causal policy; each block is denoised in its own steps, given the clean blocks before it.
 
@@ -59,6 +72,7 @@ class BlockDiffusionSampler:
         row_keys_B: Tensor,
         store_support: bool = False,
         max_rows: int = 1024,
+        given: GivenBlocks | None = None,
     ) -> Trajectory:
         """Decode `group_size` rollouts of every prompt.
 
@@ -70,6 +84,7 @@ class BlockDiffusionSampler:
             row_keys_B: int64 [P * G], see `randomness.row_keys`; row p * G + g is rollout g of prompt p.
             store_support: record the ids a truncated distribution could give.
             max_rows: rollouts decoded at once; results do not depend on it beyond float ties.
+            given: first blocks to go on from; only what comes after them is decoded and recorded.
 
         Raises:
             SamplingError: the policy has full attention or another block size.
@@ -99,16 +114,27 @@ class BlockDiffusionSampler:
             for part in split_parts(
                 prompt_ids_PC, prompt_mask_PC, group_size=group_size, max_rows=max_rows, kinds_P=lead_P
             ):
-                self._decode(policy, settings, part, row_keys_B, record)
+                self._decode(policy, settings, part, row_keys_B, record, given)
         return record.finish(prompt_ids_PC, prompt_mask_PC, group_size=group_size, rule=rule)
 
-    def _decode(self, policy: Policy, settings: WindowSettings, part: Part, row_keys_B: Tensor, record: Record) -> None:
+    def _decode(
+        self,
+        policy: Policy,
+        settings: WindowSettings,
+        part: Part,
+        row_keys_B: Tensor,
+        record: Record,
+        given: GivenBlocks | None,
+    ) -> None:
         positions_L = torch.arange(self.decoding.length, device=part.rows_R.device)
         canvas = _BlockCanvas(policy, part, self.decoding.length, use_cache=self.use_cache)
         record.number_blocks(part.rows_R, (positions_L + canvas.lead) // self.decoding.block_size)
         rows_R = part.rows_R
-        for start, stop, steps in self._windows(canvas.lead):
+        for number, (start, stop, steps) in enumerate(self._windows(canvas.lead)):
             canvas.open(start, stop)
+            if given is not None and number < given.blocks:
+                canvas.commit(given.ids_BL[rows_R, start:stop], torch.ones_like(rows_R, dtype=torch.bool))
+                continue
             window = denoise(
                 canvas.logits,
                 settings,

@@ -85,18 +85,18 @@ def weigh(
     rewards: Rewards,
     schedule: AbstractSchedule,
     settings: LoopSettings,
-    accelerator: Accelerator,
+    accelerator: Accelerator | None,
     *,
     row_keys_B: Tensor,
 ) -> Weighting:
     """Rewards and recorded states become one advantage a token. The only place where a schedule is consulted.
 
     `row_keys_B` names each rollout by update, prompt and number, so that a shuffled control shuffles it the same way
-    on any process and beside any other rollout.
+    on any process and beside any other rollout. Without an accelerator these rollouts are the whole batch.
     """
     tokens = token_weights(trajectory, rewards, settings)
     shape = (*rewards.rewards_PG.shape, -1)
-    alone = accelerator.num_processes == 1
+    shared = accelerator is not None and accelerator.num_processes > 1
     options = settings.advantage
     advantages = stepwise_advantages(
         rewards.rewards_PG,
@@ -114,7 +114,7 @@ def weigh(
         std_ddof=options.std_ddof,
         rms_match=options.rms_match,
         seed=settings.seed,
-        all_reduce=None if alone else partial(sum_over_processes, accelerator=accelerator),
+        all_reduce=partial(sum_over_processes, accelerator=accelerator) if shared else None,
     )
     return Weighting(tokens=tokens, advantages=advantages)
 

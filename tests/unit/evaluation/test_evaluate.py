@@ -136,6 +136,17 @@ def test_progress_is_told_in_problems(policy):
     assert seen == [2, 1]
 
 
+def test_an_observer_sees_every_batch_once(policy):
+    seen, problems = [], TASK.problems("test", 3)
+    result = evaluate(
+        policy, TASK, scripted(problems), problems, samples=2, k=(1,), seed=0, max_rows=4,
+        observe=lambda *batch: seen.append(batch),
+    )  # fmt: skip
+    assert [problem.id for part, _, _ in seen for problem in part] == list(result.ids)
+    statuses = [verdict.status for _, _, rewards in seen for verdict in rewards.verdicts]
+    assert statuses == [status for problem in result.problems for status in problem.statuses]
+
+
 def test_capability_pools_and_survives_a_file(policy):
     problems = TASK.problems("train", 4)
     script = scripted(problems)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from steprs.errors import ArgumentError, SamplingError
+from steprs.rollout.block import GivenBlocks
 from steprs.rollout.unmasking import RULES
 from steprs.states import state_at
 
@@ -235,3 +236,21 @@ def test_a_prompt_without_tokens_is_refused():
         make_sampler(decoding("masked", 4, 4, 4)).sample(
             policy_for("masked", 4), ids, mask, group_size=1, row_keys_B=make_keys(2, 1)
         )
+
+
+@pytest.mark.parametrize("prompt_block", ["whole", "aligned"])
+@pytest.mark.parametrize("use_cache", [True, False])
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_going_on_from_its_own_blocks_gives_an_argmax_rollout_again(prompt_block, use_cache, blocks):
+    policy = policy_for("block", 4, prompt_block=prompt_block, eos_bias=NEVER)
+    settings = decoding("block", 12, 7, 4, temperature=0.0)
+    whole = sample(policy, settings, PROMPTS, 2)
+    given = GivenBlocks(ids_BL=whole.completion_ids_BL, blocks=blocks)
+    rest = sample(policy, settings, PROMPTS, 2, given=given, use_cache=use_cache)
+    after_BL = whole.block_index_BL >= blocks
+    assert torch.equal(rest.completion_ids_BL[after_BL], whole.completion_ids_BL[after_BL])
+    assert torch.equal(rest.unmask_step_BL >= 0, after_BL), "what was given is not recorded as revealed"
+    # Other blocks given, other completions after them: they are read.
+    other = GivenBlocks(ids_BL=(whole.completion_ids_BL - 3 + 1) % 4 + 3, blocks=blocks)
+    moved = sample(policy, settings, PROMPTS, 2, given=other, use_cache=use_cache)
+    assert not torch.equal(moved.completion_ids_BL[after_BL], whole.completion_ids_BL[after_BL])
