@@ -14,7 +14,7 @@ import pytest
 
 from steprs.experiments import worker
 from steprs.experiments.presets import PRESETS, preset
-from steprs.experiments.runner import base_jobs, calibrations, is_finished, lay_out, run_jobs_of
+from steprs.experiments.runner import base_jobs, calibrations, is_finished, lay_out, pretrainings, run_jobs_of
 from steprs.experiments.store import Store
 from steprs.experiments.study import pretrain_config
 
@@ -122,10 +122,9 @@ def test_every_shipped_study_trains(name, tmp_path, monkeypatch):
     )
     small = small.model_copy(update={"seeds": small.seeds[:1], "measure": measure, "contexts": contexts})
     store = Store(tmp_path / "store")
-    for context in small.contexts:
-        if context.pretrain is not None:
-            config = pretrain_config(context.pretrain)
-            worker.pretrain({"config": config.model_dump(mode="json"), "folder": str(store.policy(config))})
+    made = {store.policy(pretrain_config(context.pretrain)): context for context in small.contexts if context.pretrain}
+    for job in pretrainings(made):
+        worker.pretrain(json.loads(json.dumps(job.spec)))
     layout = lay_out(small, store)
     for job in (*calibrations(layout), *base_jobs(layout), *run_jobs_of(layout)):
         worker.JOBS[job.spec["job"]](json.loads(json.dumps(job.spec)))

@@ -153,15 +153,18 @@ def _remove_demo(folder: Path) -> None:
 
 
 def _bases(folder: Path, shared: RunConfig, problems: int, samples: int) -> Job:
-    ways = [{**way(label, heat, samples, TRIES), "folder": str(folder / name)} for label, (name, heat) in BASES.items()]
-    return base_job("base", shared, problems, ways, traces=TRACES)
+    ways = [
+        {**way(label, heat, samples, TRIES, traces=TRACES if heat is None else 0), "folder": str(folder / name)}
+        for label, (name, heat) in BASES.items()
+    ]
+    return base_job("base", shared, problems, ways)
 
 
 def _arm(folder: Path, label: str, config: RunConfig, problems: int, samples: int) -> Job:
     name, _ = ARMS[label]
     return arm_job(
-        name, config, folder / name, problems, way(label, None, samples, TRIES),
-        calibration=folder if config.risk.scale == "calibrated" else None, traces=TRACES,
+        name, config, folder / name, problems, way(label, None, samples, TRIES, traces=TRACES),
+        calibration=folder if config.risk.scale == "calibrated" else None,
     )  # fmt: skip
 
 

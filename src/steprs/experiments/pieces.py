@@ -15,12 +15,26 @@ CALIBRATION_UNITS = 2
 ROWS_A_UNIT = 1024  # completions that an evaluation decodes in the time of an update
 PRETRAINING_UNIT = 4  # updates of pretraining
 MEASURED = "measured.json"
+STATISTICS = 2  # raised when an evaluation keeps more than it did, so that old ones are made again
 
 
-def way(label: str, temperature: float | None, samples: int, k: Sequence[int]) -> dict[str, Any]:
-    """How a policy is decoded for a measurement; of an argmax one completion says all there is."""
+def way(
+    label: str, temperature: float | None, samples: int, k: Sequence[int], *, traces: int = 0, backslides: int = 0
+) -> dict[str, Any]:
+    """How a policy is decoded and looked at for a measurement; of an argmax one completion says all there is.
+
+    Args:
+        label: of the arm.
+        temperature: None is training's.
+        samples: of each problem.
+        k: numbers of tries.
+        traces: problems whose rollouts are kept for a viewer.
+        backslides: problems whose denoising states are completed; 0 leaves the denoising diagnostics out.
+    """
     many = 1 if temperature == 0 else samples
-    return {"label": label, "temperature": temperature, "samples": many, "k": [tries for tries in k if tries <= many]}
+    kept = [tries for tries in k if tries <= many]
+    looks = {"traces": traces, "backslides": backslides}
+    return {"label": label, "temperature": temperature, "samples": many, "k": kept, **looks}
 
 
 def evaluation_units(problems: int, samples: int) -> int:
@@ -64,10 +78,10 @@ def base_job(name: str, config: RunConfig, problems: int, ways: Sequence[Mapping
     sizes = [evaluation_units(problems, one["samples"]) for one in marked]
     return Job(
         name=name,
-        spec={"job": "measure", "config": config.model_dump(mode="json"), "problems": problems, "ways": marked},
+        spec={"job": "measure", "config": config.model_dump(mode="json"), "problems": problems, "ways": list(ways)},
         units=sum(sizes),
         done=lambda: sum(
-            size for size, one in zip(sizes, marked, strict=True) if is_measured(Path(one["folder"]), problems, one)
+            size for size, one in zip(sizes, ways, strict=True) if is_measured(Path(one["folder"]), problems, one)
         ),
     )
 
@@ -80,7 +94,6 @@ def arm_job(
     measured: Mapping[str, Any],
     *,
     calibration: Path | None,
-    traces: int = 0,
 ) -> Job:
     """Train in `folder`, going on with what is there, and measure what the last update left.
 
@@ -91,9 +104,8 @@ def arm_job(
         problems: held-out problems.
         measured: from `way`.
         calibration: folder of a shared `calibration.json`; None for a run that needs none or makes its own.
-        traces: problems whose rollouts are kept for a viewer.
     """
-    one = {**measured, "folder": str(folder), "traces": traces}
+    one = {**measured, "folder": str(folder)}
     after = evaluation_units(problems, one["samples"])
 
     def done() -> int:
@@ -127,8 +139,8 @@ def is_measured(folder: Path, problems: int, measured: Mapping[str, Any]) -> boo
 
 def measurement(problems: int, measured: Mapping[str, Any]) -> dict[str, Any]:
     """What is written beside an evaluation once it is whole; a label is a name, not part of it."""
-    kept = {key: measured[key] for key in ("temperature", "samples", "k", "traces")}
-    return {"problems": problems, **kept, "version": 1}
+    kept = {key: measured[key] for key in ("temperature", "samples", "k", "traces", "backslides")}
+    return {"problems": problems, **kept, "version": STATISTICS}
 
 
 def scale_sentence(file: Path) -> str:

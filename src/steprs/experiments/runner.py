@@ -73,12 +73,10 @@ def run_study(study: Study, output: str | Path, *, store: str | Path | None = No
         RunFolder(folder).write_json("store.json", {"store": str(places.root)})
     at_once = at_once or processes_at_once(8)
     with RunFolder(places.root).locked():
-        made = [
-            pretraining_job(f"policy-{context.name.replace(' ', '-')}", pretrain_config(context.pretrain), place)
-            for context in study.contexts
-            if context.pretrain is not None and (place := places.policy(pretrain_config(context.pretrain)))
-        ]
-        run_jobs(made, folder, title="making base policies", at_once=at_once)
+        made = {
+            places.policy(pretrain_config(context.pretrain)): context for context in study.contexts if context.pretrain
+        }
+        run_jobs(pretrainings(made), folder, title="making base policies", at_once=at_once)
         layout = lay_out(study, places)
         run_jobs(calibrations(layout), folder, title="calibrating", at_once=at_once)
         write_manifest(layout, folder)
@@ -116,6 +114,15 @@ def needs_calibration(config: RunConfig) -> bool:
     return config.risk.scale == "calibrated"
 
 
+def pretrainings(made: Mapping[Path, Context]) -> list[Job]:
+    """One job a base policy that some context makes."""
+    return [
+        pretraining_job(f"policy-{context.name.replace(' ', '-')}", pretrain_config(context.pretrain), place)
+        for place, context in made.items()
+        if context.pretrain is not None
+    ]
+
+
 def calibrations(layout: Layout) -> list[Job]:
     """One job a calibration that some run shares."""
     needed = {run.calibration: run.config for run in layout.runs if run.calibration is not None}
@@ -134,7 +141,7 @@ def base_jobs(layout: Layout) -> list[Job]:
         ways = layout.bases[context.name]
         if ways:  # contexts with the same base policy share its measurement
             name = Path(ways[0]["folder"]).name
-            jobs[name] = base_job(name, config, study.measure.problems, ways, traces=study.measure.traces)
+            jobs[name] = base_job(name, config, study.measure.problems, ways)
     return list(jobs.values())
 
 
@@ -143,19 +150,23 @@ def run_jobs_of(layout: Layout) -> list[Job]:
     measure = layout.study.measure
     jobs = {}
     for run in layout.runs:
-        measured = way(run.planned.arm.label, None, measure.samples, measure.k)
+        measured = measured_way(layout.study, run.planned.arm.label)
         jobs[run.folder] = arm_job(
-            run.folder.name, run.config, run.folder, measure.problems, measured,
-            calibration=run.calibration, traces=measure.traces,
-        )  # fmt: skip
+            run.folder.name, run.config, run.folder, measure.problems, measured, calibration=run.calibration
+        )
     return list(jobs.values())
 
 
 def is_finished(run: Placed, study: Study) -> bool:
     """Whether a run was trained and measured as the study asks."""
+    return is_measured(run.folder, study.measure.problems, measured_way(study, run.planned.arm.label))
+
+
+def measured_way(study: Study, label: str, temperature: float | None = None, *, plain: bool = False) -> dict[str, Any]:
+    """How a study measures a policy; `plain` leaves out what only the sampled policies are looked at for."""
     measure = study.measure
-    one = {**way(run.planned.arm.label, None, measure.samples, measure.k), "traces": measure.traces}
-    return is_measured(run.folder, measure.problems, one)
+    looks = {} if plain else {"traces": measure.traces, "backslides": measure.backslides}
+    return way(label, temperature, measure.samples, measure.k, **looks)
 
 
 def write_manifest(layout: Layout, folder: Path) -> None:
@@ -235,7 +246,7 @@ def _ways(study: Study, context: Context, policy: Path | None, store: Store) -> 
     config, measure = _base_config(study, context, policy), study.measure
     ways = []
     for label, temperature in measure.base_temperatures.items():
-        one = way(label, temperature, measure.samples, measure.k)
+        one = measured_way(study, label, temperature, plain=temperature is not None)
         kept = {key: one[key] for key in ("temperature", "samples", "k")} | {"problems": measure.problems}
         ways.append({**one, "folder": str(store.base(config, kept))})
     return tuple(ways)
@@ -243,9 +254,9 @@ def _ways(study: Study, context: Context, policy: Path | None, store: Store) -> 
 
 def _base_arms(study: Study, ways: Sequence[Mapping[str, Any]], here: Path) -> list[dict[str, Any]]:
     arms = []
-    for number, one in enumerate(ways):
+    for one in ways:
         folder = Path(one["folder"])
-        if is_measured(folder, study.measure.problems, {**one, "traces": 0 if number else study.measure.traces}):
+        if is_measured(folder, study.measure.problems, one):
             arms.append(
                 {
                     "label": one["label"],

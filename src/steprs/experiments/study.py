@@ -66,6 +66,7 @@ class Measurement(Section):
         description="label -> temperature of the untrained policy; null is training's",
     )
     traces: int = Field(12, ge=0, description="problems whose rollouts the report can play")
+    backslides: int = Field(32, ge=0, description="problems whose states are completed; 0: no denoising diagnostics")
 
     @model_validator(mode="after")
     def _k_within_samples(self) -> Measurement:
@@ -142,7 +143,9 @@ class Study(Section):
 
     def smoke(self) -> Study:
         """The same arms, two seeds, four updates each: whether it runs, not what comes out."""
-        small = self.measure.model_copy(update={"problems": 32, "samples": 8, "k": (1, 4, 8), "traces": 4})
+        small = self.measure.model_copy(
+            update={"problems": 32, "samples": 8, "k": (1, 4, 8), "traces": 4, "backslides": 4}
+        )
         contexts = tuple(context.model_copy(update={"pretrain": _brief(context.pretrain)}) for context in self.contexts)
         title = f"{self.title} (smoke test: too short to learn anything)"
         quick = {**SMOKE, "eval.samples": 4, "eval.k": [1, 4], "risk.calibration.prompts": 32}

@@ -44,7 +44,8 @@ def calibrate(spec: Mapping[str, Any]) -> None:
 def measure(spec: Mapping[str, Any]) -> None:
     """Evaluate one set of weights on held-out problems, decoded in one or several ways.
 
-    `spec["ways"]` holds folder, label, temperature (null: training's), samples, k and traces of each.
+    `spec["ways"]` holds folder, label, temperature (null: training's), samples, k, traces and backslides (the last
+    two: problems whose rollouts are kept, and whose states are completed) of each.
     """
     config = load_config(spec["config"], model=RunConfig)
     policy = build.build_policy(config.policy, path=spec.get("weights"))
@@ -56,6 +57,9 @@ def measure(spec: Mapping[str, Any]) -> None:
         if is_measured(folder.path, spec["problems"], way):
             continue
         changed = {} if way["temperature"] is None else {"temperature": way["temperature"]}
+        recorder = build.trace_recorder(
+            config, policy, task, label=way["label"], folder=spec.get("folder"), problems=way["traces"]
+        )
         result = evaluate(
             policy,
             task,
@@ -71,8 +75,13 @@ def measure(spec: Mapping[str, Any]) -> None:
             policy_name=way["label"],
             split="test",
             run_decoding=trained,
+            denoising=way["backslides"] > 0,
+            backslide_problems=way["backslides"],
+            observe=recorder,
         )
         result.save(folder.path / "eval.json")
+        if way["traces"]:
+            recorder.save(folder.path / "traces.json")
         folder.write_json(MEASURED, measurement(spec["problems"], way))
 
 

@@ -160,7 +160,7 @@ def test_the_manifest_lists_what_is_finished(no_processes, tmp_path):
     assert empty["coverage"] == {"runs_planned": 4, "runs_finished": 0} and empty["contexts"][0]["arms"] == []
     first = layout.runs[1]
     first.folder.mkdir(parents=True)
-    way = {"temperature": None, "samples": 32, "k": [1, 4, 16, 32], "traces": 12}
+    way = {"temperature": None, "samples": 32, "k": [1, 4, 16, 32], "traces": 12, "backslides": 32}
     (first.folder / MEASURED).write_text(json.dumps(measurement(512, way)))
     run_study(study(), folder)
     manifest = json.loads((folder / "manifest.json").read_text())
