@@ -194,6 +194,7 @@ class TrainConfig(Section):
     eval_every: int = Field(20, ge=0)
     patience: int | None = Field(None, ge=1, description="dev evaluations without a new best before stopping")
     log_completions: int = Field(2, ge=0)
+    store_rollouts: int = Field(0, ge=0, description="keep rollouts of update 1 and of every so many; 0 keeps none")
     trackers: tuple[Literal["tensorboard", "wandb"], ...] = ()
 
 

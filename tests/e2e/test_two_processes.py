@@ -11,9 +11,11 @@ import pytest
 from support import records, small_config, weights
 
 from steprs import build
+from steprs.training.stored import read_rollouts
 
 # Five prompts on two processes: shares of two and three, with dead groups wherever they fall.
 SETTINGS = ("train.updates=5", "train.prompts_per_update=5", "train.token_budget=400", "loss.aggregation=state-mean")
+SETTINGS += ("train.store_rollouts=5",)
 LAUNCH = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1"]
 LAUNCH += ["--mixed_precision", "no", "--dynamo_backend", "no"]
 
@@ -64,6 +66,27 @@ def test_rewards_advantages_losses_and_gradient_norms_are_equal(both):
             assert [v for v in flat_two if v is not None] == pytest.approx(
                 [v for v in flat_one if v is not None], rel=1e-6
             )
+
+
+def test_rollouts_kept_in_two_shares_are_those_of_one_process(both):
+    assert sorted(file.name for file in (both[1] / "rollouts").iterdir()) == [
+        f"update-{update:06d}.{share}-of-2.safetensors" for update in (1, 5) for share in (1, 2)
+    ]
+    one, two = (next(read_rollouts(folder)) for folder in both)
+    assert two.problem_ids == one.problem_ids
+    assert two.row_keys_B.equal(one.row_keys_B)
+    assert two.rewards.rewards_PG.equal(one.rewards.rewards_PG)
+    assert two.trajectory.completion_ids_BL.equal(one.trajectory.completion_ids_BL)
+    assert two.trajectory.unmask_step_BL.equal(one.trajectory.unmask_step_BL)
+
+
+def test_rescoring_two_shares_gives_what_both_processes_logged(both):
+    logged = records(both[1])[4]
+    found = build.rescore(both[1]).updates[1].metrics
+    assert found["advantage/abs_mean"] == pytest.approx(logged["advantage/abs_mean"], rel=1e-12)
+    for grid in ("scale_grid", "mass_grid"):
+        flat, wanted = ([v for row in source[grid] for v in row if v is not None] for source in (found, logged))
+        assert flat == pytest.approx(wanted, rel=1e-12)
 
 
 def test_weights_after_five_updates_are_equal(both):

@@ -5,6 +5,7 @@ from .evaluation import evaluate
 from .objects import build_policy, build_sampler, build_schedule, build_task, resolve
 from .plan import plan_text
 from .pretraining import pretrain
+from .rescoring import rescore
 from .runs import train
 from .tracing import trace_recorder
 
@@ -18,6 +19,7 @@ __all__ = [
     "evaluate",
     "plan_text",
     "pretrain",
+    "rescore",
     "resolve",
     "rule_estimates",
     "trace_recorder",

@@ -75,13 +75,21 @@ def measured_scale(
         samples=settings.samples, seed=config.seed, max_rows=config.sampler.max_rows,
         max_prompt_tokens=config.task.max_prompt_tokens, overlong=config.task.overlong_prompts, progress=progress,
     )  # fmt: skip
-    scale = _coefficient(capability.pass_rates, settings.rule, **_inputs(config))
     return {
         "rule": settings.rule,
-        "scale": scale,
+        "scale": scale_of(capability, config),
         "capability": capability.to_json(),
         "measured_with": measured_with(config),
     }
+
+
+def scale_of(capability: Capability, config: RunConfig) -> float:
+    """The scale that the configured rule makes of a measured capability.
+
+    Raises:
+        CalibrationError: the rule has no solution at the measured pass rate.
+    """
+    return _coefficient(capability.pass_rates, config.risk.calibration.rule, **_inputs(config))
 
 
 def measured_with(config: RunConfig) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def with_matched_constant(
     """
     frozen = folder.read_json("control.json")
     if frozen is None:
-        rate = reference_pass_rate or _measured(folder)
+        rate = reference_pass_rate or measured_pass_rate(folder)
         trajectory, rewards, _, _ = loop.rollouts(run, accelerator, 1)
         tokens = token_weights(trajectory, rewards, run.settings)
         coefficient = matched_constant(
@@ -52,7 +52,12 @@ def with_matched_constant(
     )
 
 
-def _measured(folder: RunFolder) -> float:
+def measured_pass_rate(folder: RunFolder) -> float:
+    """p0 as the run measured it for calibration.
+
+    Raises:
+        ConfigError: it measured nothing.
+    """
     calibration = folder.read_json("calibration.json")
     if calibration is None:
         raise ConfigError(

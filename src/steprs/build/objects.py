@@ -174,6 +174,7 @@ def loop_settings(config: RunConfig) -> LoopSettings:
         save_every=train.save_every,
         keep_last=train.keep_last,
         log_completions=train.log_completions,
+        store_rollouts=train.store_rollouts,
         loss=LossSettings(**config.loss.model_dump()),
         advantage=AdvantageSettings(**risk.model_dump(include=set(AdvantageSettings.__dataclass_fields__))),
         optim=OptimSettings(**train.model_dump(include=set(OptimSettings.__dataclass_fields__))),

@@ -14,7 +14,7 @@ from ..config import PretrainConfig, RunConfig
 
 _SAMPLE_BYTES = 1 << 20
 _NOT_THE_RUN = ("name", "output")
-_NOT_THE_TRAINING = ("trackers", "log_completions", "keep_last")
+_NOT_THE_TRAINING = ("trackers", "log_completions", "keep_last", "store_rollouts")
 
 
 class Store:

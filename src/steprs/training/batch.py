@@ -15,10 +15,11 @@ from torch import Tensor
 from .. import losses
 from ..advantages import dead_groups, stepwise_advantages
 from ..schedules import AbstractSchedule
-from ..states import denoising_progress, merge_steps
+from ..states import denoising_progress, merge_steps, progress_is_predictable
 from ..types import Advantages, Decoding, Rewards, Trajectory
 from .distributed import sum_over_processes
-from .settings import LoopSettings
+from .records import Tally, grids
+from .settings import AdvantageSettings, LoopSettings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,6 +118,32 @@ def weigh(
         all_reduce=partial(sum_over_processes, accelerator=accelerator) if shared else None,
     )
     return Weighting(tokens=tokens, advantages=advantages)
+
+
+def weighting_metrics(
+    trajectory: Trajectory,
+    rewards: Rewards,
+    weighting: Weighting,
+    settings: AdvantageSettings,
+    accelerator: Accelerator,
+) -> dict[str, Any]:
+    """What is logged of an update's advantages, over all processes."""
+    tokens, advantages = weighting.tokens, weighting.advantages
+    counted_BL, tally = tokens.weights_BL > 0, Tally()
+    tally.add("groups/dead", tokens.dead_P, torch.ones_like(tokens.dead_P))
+    tally.add("advantage/abs_mean", advantages.values_PGL.abs(), counted_BL)
+    predictable = progress_is_predictable(trajectory, settings.coordinate, settings.scope)
+    binary = rewards.binary and advantages.metrics["binary_exact"]
+    for name, holds in (("risk/tau_predictable", predictable), ("risk/binary_exact", binary)):
+        tally.least(name, torch.tensor([float(holds)], device=counted_BL.device))
+    hits = torch.tensor([advantages.metrics["cap_hits"]], device=counted_BL.device)
+    tally.add("risk/cap_share", hits, counted_BL)
+    metrics: dict[str, Any] = tally.result(accelerator)
+    metrics["risk/rms_scale"] = advantages.metrics["rms_scale"]
+    metrics["rollout/selection_exact"] = float(trajectory.selection_exact)
+    shape = counted_BL.shape
+    values_BL, risk_coef_BL = advantages.values_PGL.reshape(shape), advantages.risk_coef_PGL.reshape(shape)
+    return metrics | grids(rewards, tokens.progress_BL, values_BL, risk_coef_BL, tokens.weights_BL, accelerator)
 
 
 def _dead(rewards: Rewards) -> Tensor:

@@ -5,6 +5,7 @@ env.json               versions and machine
 calibration.json       the measured capability and the scale taken from it
 metrics.jsonl          one record an update (docs/metrics.md)
 rollouts.jsonl         sample completions
+rollouts/update-000020.safetensors    an update's rollouts for `steprs rescore`, if the run keeps any
 dev.jsonl              one record a dev evaluation
 result.json            how the run ended
 checkpoints/update-000020/    policy in its own layout, trainer/ beside it, manifest.json written last
@@ -68,6 +69,13 @@ class RunFolder:
         """Write a JSON file so that it is either the old one or the whole new one."""
         self.path.mkdir(parents=True, exist_ok=True)
         _write_durably(self.path / name, json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+    def write_bytes(self, name: str, content: bytes) -> Path:
+        """Write a file, and the folder it lies in, so that it is either the old one or the whole new one."""
+        file = self.path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        _write_durably(file, content)
+        return file
 
     def read_json(self, name: str) -> Any:
         """Read a JSON file, or None if there is none."""
@@ -196,9 +204,9 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def _write_durably(path: Path, text: str) -> None:
+def _write_durably(path: Path, content: str | bytes) -> None:
     part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
+    part.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
     _sync(part)
     os.replace(part, path)
 

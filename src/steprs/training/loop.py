@@ -25,20 +25,20 @@ from ..progress import track
 from ..randomness import row_keys
 from ..rollout.collect import Sampler, collect, decode_completions
 from ..schedules import AbstractSchedule
-from ..states import progress_is_predictable
 from ..tasks.base import AbstractTask
 from ..tasks.scoring import score_rollouts
 from ..types import Problem, Rewards, Trajectory
 from . import state
-from .batch import UpdateBatch, make_batch, merged, weigh
+from .batch import UpdateBatch, make_batch, merged, weigh, weighting_metrics
 from .distributed import max_over_processes, my_prompts
 from .folder import RunFolder
 from .interrupt import RunInterrupted, StopRequest, stop_request
 from .objective import micro_loss, plan_scoring
 from .optim import apply_update, first_nonfinite, learning_rate_at, make_optimizer
-from .records import GRID_EDGES, Tally, grids, rollout_tally, sample_records
+from .records import GRID_EDGES, Tally, rollout_tally, sample_records
 from .settings import LoopSettings
 from .state import Position
+from .stored import forget_rollouts_after, is_due, store_rollouts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +78,8 @@ def train(run: Run, folder: RunFolder, accelerator: Accelerator, *, resume_from:
         position, batch = state.restore(resume_from, policy, optimizer, accelerator)
     if accelerator.is_main_process:
         # A run that was killed before its first checkpoint starts afresh, and so do its records.
-        _forget_after(folder, position.update if resume_from is not None else -1)
+        _forget_after(folder, position.update if resume_from is not None else -1, unfinished=position.inner > 0)
+    accelerator.wait_for_everyone()
     scoring_policy = policy.with_module(accelerator.prepare_model(policy.module))
 
     said = False
@@ -96,7 +97,7 @@ def train(run: Run, folder: RunFolder, accelerator: Accelerator, *, resume_from:
         for update in range(position.update + 1, settings.updates + 1):
             started = time.perf_counter()
             if batch is None:
-                batch = collect_batch(run, accelerator, update)
+                batch = collect_batch(run, accelerator, update, folder)
             collected = time.perf_counter()
             for inner in range(position.inner, settings.loss.inner_updates):
                 with _dropout_noise(settings.seed, update, inner):
@@ -165,8 +166,8 @@ def rollouts(run: Run, accelerator: Accelerator, update: int) -> tuple[Trajector
     return merged(trajectory, settings.loss.shrinkage), rewards, problems, texts
 
 
-def collect_batch(run: Run, accelerator: Accelerator, update: int) -> UpdateBatch:
-    """Decode, score and weigh one update's rollouts."""
+def collect_batch(run: Run, accelerator: Accelerator, update: int, folder: RunFolder | None = None) -> UpdateBatch:
+    """Decode, score and weigh one update's rollouts, and keep them in `folder` where the settings ask for it."""
     settings, policy = run.settings, run.policy
     trajectory, rewards, problems, texts = rollouts(run, accelerator, update)
     prompts_B = torch.tensor(list(my_prompts(settings.prompts_per_update, accelerator)))
@@ -174,24 +175,14 @@ def collect_batch(run: Run, accelerator: Accelerator, update: int) -> UpdateBatc
     keys_B = row_keys(
         settings.seed, "mask-noise", update, prompts_B.repeat_interleave(settings.group_size), rollouts_B
     ).to(policy.device)
+    if folder is not None and is_due(update, settings.store_rollouts):
+        ids = [problem.id for problem in problems]
+        store_rollouts(folder, update, trajectory, rewards, row_keys_B=keys_B, problem_ids=ids, accelerator=accelerator)
     weighting = weigh(trajectory, rewards, run.schedule, settings, accelerator, row_keys_B=keys_B)
     ended_B = (trajectory.completion_ids_BL == policy.eos_token_id).any(1)
     tally = rollout_tally(trajectory, rewards, texts, ends_with_eos=run.task.ends_with_eos, ended_B=ended_B)
-    tokens = weighting.tokens
-    tally.add("groups/dead", tokens.dead_P, torch.ones_like(tokens.dead_P))
-    tally.add("advantage/abs_mean", weighting.advantages.values_PGL.abs(), tokens.weights_BL > 0)
-    predictable = progress_is_predictable(trajectory, settings.advantage.coordinate, settings.advantage.scope)
-    binary = rewards.binary and weighting.advantages.metrics["binary_exact"]
-    for name, holds in (("risk/tau_predictable", predictable), ("risk/binary_exact", binary)):
-        tally.least(name, torch.tensor([float(holds)], device=policy.device))
-    hits = torch.tensor([weighting.advantages.metrics["cap_hits"]], device=policy.device)
-    tally.add("risk/cap_share", hits, tokens.weights_BL > 0)
     metrics: dict[str, Any] = tally.result(accelerator)
-    metrics["risk/rms_scale"] = weighting.advantages.metrics["rms_scale"]
-    metrics["rollout/selection_exact"] = float(trajectory.selection_exact)
-    advantages_BL = weighting.advantages.values_PGL.reshape(tokens.weights_BL.shape)
-    risk_coef_BL = weighting.advantages.risk_coef_PGL.reshape(tokens.weights_BL.shape)
-    metrics |= grids(rewards, tokens.progress_BL, advantages_BL, risk_coef_BL, tokens.weights_BL, accelerator)
+    metrics |= weighting_metrics(trajectory, rewards, weighting, settings.advantage, accelerator)
     samples = sample_records(update, problems, texts, rewards.verdicts, settings.group_size, settings.log_completions)
     return make_batch(
         trajectory, weighting, settings, accelerator,
@@ -298,10 +289,14 @@ def _write_records(folder: RunFolder, accelerator: Accelerator, record: dict[str
             folder.append_jsonl("rollouts.jsonl", sample)
 
 
-def _forget_after(folder: RunFolder, update: int) -> None:
-    """Drop what was recorded after the checkpoint; it is about to be made again."""
+def _forget_after(folder: RunFolder, update: int, *, unfinished: bool) -> None:
+    """Drop what was recorded after the checkpoint; it is about to be made again.
+
+    A checkpoint between two inner updates (`unfinished`) holds the rollouts of the next update; theirs are kept.
+    """
     for name in ("metrics.jsonl", "rollouts.jsonl", "dev.jsonl"):
         folder.keep_lines(name, lambda record: record["update"] <= update)
+    forget_rollouts_after(folder, update + unfinished)
 
 
 def _stop_if_asked(stop: StopRequest, accelerator: Accelerator, folder: RunFolder, save: Any) -> None:

@@ -78,7 +78,7 @@ class EvalSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoopSettings:
-    """Sizes, seed and housekeeping of a run."""
+    """Sizes, seed and housekeeping of a run. `store_rollouts` keeps those of every so many updates, 0 none."""
 
     seed: int
     updates: int
@@ -91,6 +91,7 @@ class LoopSettings:
     save_every: int
     keep_last: int
     log_completions: int
+    store_rollouts: int
     loss: LossSettings
     advantage: AdvantageSettings
     optim: OptimSettings

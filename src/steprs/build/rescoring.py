@@ -1,0 +1,263 @@
+"""`rescore`: a run's stored rollouts weighed again under other risk settings. Nothing is trained or decoded."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from accelerate import Accelerator
+from safetensors.torch import save
+from torch import Tensor
+
+from ..config import RunConfig, load_config
+from ..controls import matched_constant
+from ..errors import ConfigError, RunFolderError
+from ..evaluation.capability import Capability
+from ..schedules import AbstractSchedule, ConstantSchedule
+from ..training.batch import Weighting, token_weights, weigh, weighting_metrics
+from ..training.distributed import make_accelerator
+from ..training.folder import RunFolder
+from ..training.records import GRID_EDGES
+from ..training.settings import LoopSettings
+from ..training.stored import StoredRollouts, read_rollouts
+from .calibrating import CALIBRATION, scale_of
+from .checks import check
+from .control import measured_pass_rate
+from .objects import build_schedule, loop_settings
+
+ALLOWED = ("risk", "loss.aggregation", "loss.count_dead_groups")
+GRIDS = ("mass_grid", "scale_grid", "risk_coef_grid")
+# A cell without tokens has no mass, but no mean either.
+_EMPTY = {"mass_grid": 0.0, "scale_grid": None, "risk_coef_grid": None}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RescoredUpdate:
+    """One update's advantages under the new settings, and how they compare.
+
+    Attributes:
+        update: the optimiser's update the rollouts were made for.
+        metrics: the keys that the run logs of its advantages (`advantage/abs_mean`, `mass_grid`, ...), and
+            `rms_ratio`, RMS of the advantages over that of centred ones; `correlation` with the run's own advantages
+            over all tokens that count; `relative_change`, the norm of the difference over the norm of the run's own.
+            Norms and RMS take tokens with the loss's weights. None where there is nothing to divide by.
+        tensors: `advantages_BL`, `own_advantages_BL` (the run's), `risk_coef_BL`, `progress_BL`, `weights_BL` and
+            `rewards_B`, row by row as stored.
+    """
+
+    update: int
+    metrics: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rescored:
+    """Stored rollouts of a run under other risk settings.
+
+    Attributes:
+        run: the run folder.
+        schedule, control: what was applied, described.
+        own_schedule, own_control: what the run trained with.
+        settings: the risk settings applied.
+        updates: one an update whose rollouts were kept.
+    """
+
+    run: str
+    schedule: str
+    control: str
+    own_schedule: str
+    own_control: str
+    settings: dict[str, Any]
+    updates: tuple[RescoredUpdate, ...]
+
+    def mean(self) -> dict[str, Any]:
+        """Means over the updates that have a value; a cell without tokens counts as no mass."""
+        every = [update.metrics for update in self.updates]
+        return {
+            name: _mean_grid([metrics[name] for metrics in every], _EMPTY[name])
+            if name in GRIDS
+            else _mean([metrics[name] for metrics in every])
+            for name in every[0]
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the tensors."""
+        plain = {field: getattr(self, field) for field in self.__slots__ if field != "updates"}
+        updates = [{"update": update.update, **update.metrics} for update in self.updates]
+        return {**plain, "grid_edges": list(GRID_EDGES), "mean": self.mean(), "updates": updates}
+
+    def save(self, folder: str | Path) -> None:
+        """Write `rescore.json` and `advantages.safetensors`, tensors named `update-000020.advantages_BL`, ..."""
+        place = RunFolder(folder)
+        named = {
+            f"update-{update.update:06d}.{name}": tensor.contiguous()
+            for update in self.updates
+            for name, tensor in update.tensors.items()
+        }
+        place.write_bytes("advantages.safetensors", save(named, metadata={"steprs": json.dumps(self.settings)}))
+        place.write_json("rescore.json", self.to_json())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Weigher:
+    """A schedule and the settings it is applied with."""
+
+    schedule: AbstractSchedule
+    settings: LoopSettings
+    accelerator: Accelerator
+
+    def weigh(self, stored: StoredRollouts) -> Weighting:
+        return weigh(
+            stored.trajectory, stored.rewards, self.schedule, self.settings, self.accelerator,
+            row_keys_B=stored.row_keys_B,
+        )  # fmt: skip
+
+    def with_advantage(self, **changes: Any) -> _Weigher:
+        advantage = dataclasses.replace(self.settings.advantage, **changes)
+        return dataclasses.replace(self, settings=dataclasses.replace(self.settings, advantage=advantage))
+
+
+def rescore(run: str | Path, overrides: Sequence[str] = (), *, schedule: AbstractSchedule | None = None) -> Rescored:
+    """Weigh a run's stored rollouts with any schedule and control.
+
+    With the run's own settings the result is what the run logged, to the last bit on the same kind of machine.
+
+    Args:
+        run: a run folder trained with `train.store_rollouts`.
+        overrides: risk settings laid over the run's own, e.g. `risk.schedule.end=1` or `risk.control=flat`; also
+            `loss.aggregation` and `loss.count_dead_groups`, which weigh tokens. A calibrated scale follows the stored
+            measurement, also under another `risk.calibration.rule`. The control `constant` is matched on the first
+            stored update.
+        schedule: takes the place of `risk.schedule`, with absolute coefficients.
+
+    Raises:
+        RunFolderError: no run, or one that kept no rollouts.
+        ConfigError: an override of something else, or settings that contradict each other.
+
+    Example: `rescore("runs/x", ["risk.control=flat"]).mean()["rms_ratio"]`.
+    """
+    folder = RunFolder(run)
+    content = folder.read_config()
+    if content is None:
+        raise RunFolderError(f"{run} holds no config.json, so it is no run; give a folder that `steprs train` wrote")
+    _refuse_foreign(overrides)
+    own_config, config = load_config(content, model=RunConfig), load_config(content, overrides, model=RunConfig)
+    check(config)
+    accelerator = make_accelerator()
+    first = next(read_rollouts(run))
+    own = _weigher(own_config, own_config, folder, accelerator, first, None)
+    new = own if config == own_config and schedule is None else (
+        _weigher(config, own_config, folder, accelerator, first, schedule)
+    )  # fmt: skip
+    updates = tuple(_rescored(new, own, stored) for stored in read_rollouts(run))
+    return Rescored(
+        run=str(run),
+        schedule=new.schedule.describe(),
+        control=config.risk.control,
+        own_schedule=own.schedule.describe(),
+        own_control=own_config.risk.control,
+        settings=config.risk.model_dump(mode="json"),
+        updates=updates,
+    )
+
+
+def _refuse_foreign(overrides: Sequence[str]) -> None:
+    for override in overrides:
+        key = override.partition("=")[0].strip()
+        if not any(key == allowed or key.startswith(f"{allowed}.") for allowed in ALLOWED):
+            raise ConfigError(
+                f"{key} belongs to how the rollouts were made; rescore changes {', '.join(ALLOWED)} alone"
+            )
+        if key in ("risk.calibration.prompts", "risk.calibration.samples"):
+            raise ConfigError(f"{key} would ask for another measurement; rescore uses the one that the run made")
+
+
+def _weigher(
+    config: RunConfig,
+    own: RunConfig,
+    folder: RunFolder,
+    accelerator: Accelerator,
+    first: StoredRollouts,
+    schedule: AbstractSchedule | None,
+) -> _Weigher:
+    """What `build.train` would train with under these settings, the control `constant` already solved."""
+    chosen = schedule or build_schedule(config.risk, _scale(config, own, folder))
+    made = _Weigher(schedule=chosen, settings=loop_settings(config), accelerator=accelerator)
+    if config.risk.control != "constant":
+        return made
+    frozen = folder.read_json("control.json")
+    if frozen is not None and config == own and schedule is None:
+        coefficient = float(frozen["constant"])
+    else:
+        tokens = token_weights(first.trajectory, first.rewards, made.settings)
+        rate = config.risk.reference_pass_rate or measured_pass_rate(folder)
+        coefficient = matched_constant(chosen, tokens.progress_BL, tokens.weights_BL, rate)
+    return dataclasses.replace(made.with_advantage(control="full"), schedule=ConstantSchedule(coefficient))
+
+
+def _scale(config: RunConfig, own: RunConfig, folder: RunFolder) -> float:
+    """The number that endpoints are multiples of: given, frozen by the run, or by another rule of its measurement."""
+    if config.risk.scale != "calibrated":
+        return float(config.risk.scale)
+    frozen = folder.read_json(CALIBRATION)
+    if frozen is None:
+        raise ConfigError(f"risk.scale is 'calibrated', but {folder.path} measured nothing; give risk.scale=NUMBER")
+    if config.risk.calibration == own.risk.calibration:
+        return float(frozen["scale"])
+    return scale_of(Capability.from_json(frozen["capability"]), config)
+
+
+def _rescored(new: _Weigher, own: _Weigher, stored: StoredRollouts) -> RescoredUpdate:
+    made, before = new.weigh(stored), own.weigh(stored)
+    centred = new.with_advantage(control="centred", base="centred", baseline="group", cap=None, rms_match=None)
+    metrics = weighting_metrics(
+        stored.trajectory, stored.rewards, made, new.settings.advantage, new.accelerator
+    )  # fmt: skip
+    shape, weights_BL = made.tokens.weights_BL.shape, made.tokens.weights_BL.double()
+    values_BL, own_BL, centred_BL = (
+        found.advantages.values_PGL.reshape(shape).double() for found in (made, before, centred.weigh(stored))
+    )
+    metrics["rms_ratio"] = _ratio(_norm(values_BL, weights_BL), _norm(centred_BL, weights_BL))
+    metrics["relative_change"] = _ratio(_norm(values_BL - own_BL, weights_BL), _norm(own_BL, weights_BL))
+    metrics["correlation"] = _correlation(values_BL[weights_BL > 0], own_BL[weights_BL > 0])
+    tensors = {
+        "advantages_BL": made.advantages.values_PGL.reshape(shape),
+        "own_advantages_BL": before.advantages.values_PGL.reshape(shape),
+        "risk_coef_BL": made.advantages.risk_coef_PGL.reshape(shape),
+        "progress_BL": made.tokens.progress_BL,
+        "weights_BL": made.tokens.weights_BL,
+        "rewards_B": stored.rewards.rewards_PG.flatten(),
+    }
+    return RescoredUpdate(update=stored.update, metrics=metrics, tensors=tensors)
+
+
+def _norm(values_BL: Tensor, weights_BL: Tensor) -> float:
+    return float((weights_BL * values_BL.square()).sum().sqrt())
+
+
+def _ratio(over: float, under: float) -> float | None:
+    return over / under if under else None
+
+
+def _correlation(values_N: Tensor, others_N: Tensor) -> float | None:
+    """Pearson's correlation over tokens; None where one side does not vary."""
+    a_N, b_N = values_N - values_N.mean(), others_N - others_N.mean()
+    return _ratio(float((a_N * b_N).sum()), float(a_N.norm() * b_N.norm())) if len(values_N) else None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _mean_grid(grids: Sequence[list[list[float | None]]], empty: float | None) -> list[list[float | None]]:
+    """Cell by cell; `empty` stands for a cell without tokens."""
+    return [
+        [_mean([empty if value is None else value for value in cells]) for cells in zip(*rows, strict=True)]
+        for rows in zip(*grids, strict=True)
+    ]
