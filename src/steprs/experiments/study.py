@@ -146,7 +146,7 @@ class Study(Section):
         small = self.measure.model_copy(
             update={"problems": 32, "samples": 8, "k": (1, 4, 8), "traces": 4, "backslides": 4}
         )
-        contexts = tuple(context.model_copy(update={"pretrain": _brief(context.pretrain)}) for context in self.contexts)
+        contexts = tuple(_brief(context) for context in self.contexts)
         title = f"{self.title} (smoke test: too short to learn anything)"
         quick = {**SMOKE, "eval.samples": 4, "eval.k": [1, 4], "risk.calibration.prompts": 32}
         changed = {"title": title, "seeds": self.seeds[:2], "measure": small, "contexts": contexts}
@@ -186,7 +186,14 @@ def load_study(source: str | Path) -> Study:
     return load_config(Path(source), model=Study)
 
 
-def _brief(policy: BasePolicy | None) -> BasePolicy | None:
-    if policy is None:
-        return None
-    return policy.model_copy(update={"fields": {**policy.fields, "updates": 20, "warmup_updates": 2}})
+def _brief(context: Context) -> Context:
+    """A context whose base policy is made in seconds; it solves nothing, so no scale can be measured from it."""
+    if context.pretrain is None:
+        return context
+    made = {**context.pretrain.fields, "updates": 20, "warmup_updates": 2}
+    return context.model_copy(
+        update={
+            "fields": {**context.fields, "risk.scale": 1.0},
+            "pretrain": context.pretrain.model_copy(update={"fields": made}),
+        }
+    )
