@@ -1,4 +1,4 @@
-"""The main tables on a terminal: two lines a cell, so that intervals fit into 80 columns."""
+"""A report on a terminal: two lines a cell, so that intervals fit into 80 columns."""
 
 from __future__ import annotations
 
@@ -10,6 +10,21 @@ from rich.text import Text
 from ..evaluation.statistics import Estimate
 from .escape import escape_terminal
 from .tables import Cell, Table, show
+from .write import Report
+
+
+def show_report(report: Report) -> None:
+    """The main tables, the reading of them, and where the files lie."""
+    for table in report.tables:
+        print_table(table)
+    print()
+    for warning in report.warnings:
+        print(f"! {escape_terminal(warning)}")
+    for sentence in report.reading:
+        print(f"- {escape_terminal(sentence)}")
+    print(f"\npage:    {report.page}\nreport:  {report.markdown}")
+    for folder in sorted({file.parent for file in report.files}):
+        print(f"{folder.name + ':':<8} {folder}/")
 
 
 def print_table(table: Table, console: Console | None = None) -> None:
