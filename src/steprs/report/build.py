@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Literal
 
 from . import figures
 from .costs import cost_table
@@ -21,6 +22,7 @@ from .tables import Table, evaluation_notes, examples_table
 from .viewer import viewer
 
 READING = "Reading"
+Display = Literal["open", "folded", "file"]
 
 
 def build(study: Study, folder: Path) -> Document:
@@ -66,8 +68,8 @@ def _context(each: Compared, prefix: str, folder: Path) -> Iterable[Section]:
     def _section(title: str, *blocks: Block | None) -> Section:
         return Section(title=title, anchor=prefix + _slug(title), blocks=tuple(b for b in blocks if b is not None))
 
-    def _named(name: str, table: Table | None, *, folded: bool = False) -> NamedTable | None:
-        return None if table is None or not table.rows else NamedTable(name=prefix + name, table=table, folded=folded)
+    def _named(name: str, table: Table | None, display: Display = "open") -> NamedTable | None:
+        return None if table is None or not table.rows else NamedTable(name=prefix + name, table=table, display=display)
 
     if rows:
         sentences = reading(context, rows)
@@ -78,7 +80,7 @@ def _context(each: Compared, prefix: str, folder: Path) -> Iterable[Section]:
             _named("main", main_table("held-out problems, after the last update", rows)),
             _named("differences", difference_table(context, rows)),
             figures.forest(drawer, context, rows),
-            _named("statistics", statistics_table(context, rows), folded=True),
+            _named("statistics", statistics_table(context, rows), "file"),
         )
         yield _section("Matched controls", _named("controls", control_table(context, rows)))
         if grid is not None:
@@ -86,7 +88,7 @@ def _context(each: Compared, prefix: str, folder: Path) -> Iterable[Section]:
             yield _section(
                 "Endpoints of the schedule",
                 figures.endpoint_maps(drawer, grid, outcomes),
-                _named("endpoints", endpoint_table(grid, outcomes), folded=True),
+                _named("endpoints", endpoint_table(grid, outcomes), "folded"),
             )
         yield _section("More tries", figures.tries(drawer, context))
     yield _section("The frontier", figures.frontier(drawer, context), _named("matched", matched_table(context)))
@@ -110,21 +112,22 @@ def _overview(compared: Sequence[Compared], folder: Path) -> Iterable[Section]:
 
 def _provenance(compared: Sequence[Compared], many: bool) -> Iterable[Section]:
     """How the evaluations were made, some completions, and the folders."""
-    decoding, examples, folders = [], [], []
+    examples: list[NamedTable] = []
+    decoding: dict[str, list[str]] = {}
+    folders: list[tuple[str, tuple[str, ...]]] = []
     for each in compared:
         where = f"{each.context.name}: " if many else ""
         for row in each.rows:
             result = row.arm.evaluations[0]
-            decoding.append(f"{where}{row.label}: {'; '.join(evaluation_notes(result))}")
+            decoding.setdefault("; ".join(evaluation_notes(result)), []).append(where + row.label)
             table = examples_table(result)
             if table.rows:
                 named = Table(title=f"completions of {where}{row.label}", columns=table.columns, rows=table.rows)
-                examples.append(NamedTable(name=f"completions-{len(examples) + 1}", table=named, folded=True))
+                examples.append(NamedTable(name=f"completions-{len(examples) + 1}", table=named, display="folded"))
         folders += [(where + arm.label, tuple(run.path.as_posix() for run in arm.runs)) for arm in each.context.arms]
     yield Section(title="Completions", anchor="completions", blocks=tuple(examples))
-    yield Section(
-        title="How it was decoded", anchor="decoding", blocks=(Sentences(items=tuple(decoding)),) if decoding else ()
-    )
+    alike = tuple(f"{', '.join(labels)}: {notes}" for notes, labels in decoding.items())
+    yield Section(title="How it was decoded", anchor="decoding", blocks=(Sentences(items=alike),) if alike else ())
     yield Section(title="Folders", anchor="folders", blocks=(Files(arms=tuple(folders)),))
 
 

@@ -16,8 +16,8 @@ LOGGED = (
     ("scoring forwards", "forwards", True),
     ("steps a rollout", "rollout/steps", False),
     ("groups without signal", "groups/dead", False),
-    ("rollout s", "seconds/rollout", True),
-    ("update s", "seconds/update", True),
+    ("s in rollouts", "seconds/rollout", True),
+    ("s in updates", "seconds/update", True),
 )
 
 
@@ -33,6 +33,8 @@ def cost_table(context: Context) -> Table | None:
         title="what a run took, mean over seeds",
         columns=tuple(columns[i] for i in kept),
         rows=tuple(tuple(row[i] for i in kept) for row in rows),
+        digits={"steps a rollout": 1, "groups without signal": 2, "minutes": 1},
+        under="seeds",
         notes=(
             "Tokens sampled: completions up to their first end token. Tokens scored: those with a gradient. Groups "
             "without signal: all rollouts right or all wrong, which cost no forward. Evaluations are not counted.",

@@ -38,10 +38,10 @@ class Grid:
 
 
 def pass_at_k_curves(arms: Sequence[Arm]) -> list[Curve]:
-    """pass@k for every k up to the samples of a problem, with 95 % intervals; one-sample arms are points at k = 1."""
+    """pass@k for powers of two up to the samples of a problem, with 95 % intervals; one-sample arms are points."""
     curves = []
     for arm in (arm for arm in arms if arm.evaluations):
-        tries = np.arange(1, min(result.samples for result in arm.evaluations) + 1)
+        tries = np.array(_powers_of_two(min(result.samples for result in arm.evaluations)))
         correct_SQ = np.array([[problem.correct for problem in result.problems] for result in arm.evaluations])
         n_S1 = np.array([[result.samples] for result in arm.evaluations])
         curves.append(_with_intervals(arm.label, tries, [pass_at_k(n_S1, correct_SQ, int(k)) for k in tries]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from .style import ArmStyle, Panel
 from .tables import Table
@@ -29,11 +29,17 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NamedTable:
-    """A table and the name of its files; one with `folded` is in the files and, on the page, behind a click."""
+    """A table and the name of its files.
+
+    Attributes:
+        name: of the files, without ending.
+        table: what it holds.
+        display: "open", "folded" (on the page behind a click) or "file" (in the files only).
+    """
 
     name: str
     table: Table
-    folded: bool = False
+    display: Literal["open", "folded", "file"] = "open"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

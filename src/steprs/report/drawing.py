@@ -76,7 +76,7 @@ def draw_forest(axes: Axes, rows: Sequence[tuple[str, Estimate | None]], styles:
     axes.grid(False, axis="y")
     axes.spines["left"].set_visible(False)
     axes.set_xlabel("difference")
-    axes.xaxis.set_major_formatter("{x:+g}")
+    axes.xaxis.set_major_formatter(_signed)
     axes.locator_params(axis="x", nbins=5)
 
 
@@ -110,7 +110,7 @@ def draw_contexts(
     axes.set_xticks(range(len(names)), [f"{_cut(name, 16)}\n{below}" for name, below in names], color=INK)
     axes.set_xlim(-0.5, len(names) - 0.5)
     axes.grid(False, axis="x")
-    axes.yaxis.set_major_formatter("{x:+g}")
+    axes.yaxis.set_major_formatter(_signed)
 
 
 def draw_decomposition(axes: Axes, parts: Sequence[tuple[str, float, float]]) -> None:
@@ -166,6 +166,18 @@ def draw_cells(
     return mesh
 
 
+def draw_endpoints(
+    axes: Axes, starts: Sequence[float], ends: Sequence[float], values: Floats, texts: Sequence[Sequence[str]],
+    bold: Floats,
+) -> None:  # fmt: skip
+    """Differences by the ends of the schedule, around 0."""
+    draw_cells(axes, values, texts, diverging(values, 0.0, 0.01), "PuOr_r", bold=bold)
+    axes.set_xticks(np.arange(len(ends)) + 0.5, [f"{end:g}" for end in ends])
+    axes.set_yticks(np.arange(len(starts)) + 0.5, [f"{start:g}" for start in starts])
+    axes.set_xlabel("end (text finished)")
+    axes.set_ylabel("start (all masked)")
+
+
 def draw_mass_and_scale(figure: Figure, scale: Grid, mass: Grid | None, norm: Any) -> None:
     """The scale of advantages as a heat map; beside it, bars of the mass by pass rate and by progress."""
     rows, columns = scale.values.shape
@@ -180,8 +192,8 @@ def draw_mass_and_scale(figure: Figure, scale: Grid, mass: Grid | None, norm: An
     if mass is None:
         return
     above, beside = figure.add_subplot(parts[0, 0]), figure.add_subplot(parts[1, 1])
-    above.bar(np.arange(columns) + 0.5, mass.values.sum(axis=0), width=0.9, color=MUTED)
-    beside.barh(np.arange(rows) + 0.5, mass.values.sum(axis=1), height=0.9, color=MUTED)
+    above.bar(np.arange(columns) + 0.5, mass.values.sum(axis=0), width=0.86, color=REST)
+    beside.barh(np.arange(rows) + 0.5, mass.values.sum(axis=1), height=0.86, color=REST)
     above.set_xlim(0, columns)
     beside.set_ylim(0, rows)
     for bars in (above, beside):
@@ -201,6 +213,10 @@ def diverging(values: Floats, centre: float, least: float) -> Any:
     known = values[np.isfinite(values)]
     reach = max(float(np.abs(known - centre).max()) if known.size else 0.0, least)
     return Normalize(centre - reach, centre + reach)
+
+
+def _signed(value: float, _: int) -> str:
+    return f"{value:+g}".replace("-", "−") if abs(value) > 1e-12 else "0"
 
 
 def _scale_text(values: Floats, mass: Grid | None, row: int, column: int) -> str:

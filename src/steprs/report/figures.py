@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SMOOTHING = 5
 MOST_GRIDS = 12
-WIDTH, HEIGHT = 4.4, 3.1
+WIDTH, HEIGHT, NARROW = 4.4, 3.1, 3.4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,10 +50,10 @@ class Drawer:
 
     def panel(
         self, stem: str, title: str, alt: str, draw: Callable[[Axes], None], *,
-        height: float = HEIGHT, legend: Sequence[ArmStyle] = (),
+        width: float = WIDTH, height: float = HEIGHT, legend: Sequence[ArmStyle] = (),
     ) -> Panel:  # fmt: skip
         """One drawing on one pair of axes."""
-        with canvas(WIDTH, height) as figure:
+        with canvas(width, height) as figure:
             axes = figure.subplots()
             draw(axes)
             axes.set_title(title)
@@ -74,13 +74,9 @@ def forest(drawer: Drawer, context: Context, rows: Sequence[Measured]) -> Figure
     for name, heading in primary_of(rows).items():
         pairs = [(row.label, row.difference.get(name) if row.difference else None) for row in compared]
         alt = f"Forest plot: difference in {heading} to {context.baseline}, a row an arm, with 95 % intervals"
-        stem = f"forest-{_file_name(name)}"
-        height = 1.0 + 0.26 * len(pairs)
-        panels.append(
-            drawer.panel(
-                stem, heading, alt, partial(drawing.draw_forest, rows=pairs, styles=drawer.styles), height=height
-            )
-        )
+        draw = partial(drawing.draw_forest, rows=pairs, styles=drawer.styles)
+        height = 0.85 + 0.24 * len(pairs)
+        panels.append(drawer.panel(f"forest-{_file_name(name)}", heading, alt, draw, width=NARROW, height=height))
     return Figure(
         caption=f"Paired difference to {context.baseline} with its 95 % interval, filled where that excludes 0.",
         panels=tuple(panels),
@@ -184,19 +180,12 @@ def endpoint_maps(drawer: Drawer, grid: Endpoints, outcomes: Mapping[str, str]) 
         if grid.baseline is not None:
             row, column = grid.starts.index(grid.baseline[0]), grid.ends.index(grid.baseline[1])
             values[row, column], texts[row][column] = 0.0, "baseline"
-        norm = drawing.diverging(values, 0.0, 0.01)
-
-        def _draw(axes: Axes, values=values, texts=texts, norm=norm, bold=bold) -> None:  # type: ignore[no-untyped-def]
-            drawing.draw_cells(axes, values, texts, norm, "PuOr_r", bold=bold)
-            axes.set_xticks(np.arange(len(grid.ends)) + 0.5, [f"{end:g}" for end in grid.ends])
-            axes.set_yticks(np.arange(len(grid.starts)) + 0.5, [f"{start:g}" for start in grid.starts])
-            axes.set_xlabel("end (text finished)")
-            axes.set_ylabel("start (all masked)")
-
-        alt = f"Heat map: difference in {heading} to the baseline by start and end of the schedule"
-        panels.append(
-            drawer.panel(f"endpoints-{_file_name(name)}", heading, alt, _draw, height=1.0 + 0.42 * len(grid.starts))
+        draw = partial(
+            drawing.draw_endpoints, starts=grid.starts, ends=grid.ends, values=values, texts=texts, bold=bold
         )
+        alt = f"Heat map: difference in {heading} to the baseline by start and end of the schedule"
+        height = 0.9 + 0.38 * len(grid.starts)
+        panels.append(drawer.panel(f"endpoints-{_file_name(name)}", heading, alt, draw, width=NARROW, height=height))
     return Figure(
         caption="Difference to the baseline by the coefficient at the start and at the end of denoising, in multiples "
         "of the risk scale; orange is more, purple less, bold where the interval excludes 0.",
@@ -213,7 +202,7 @@ def spent(drawer: Drawer, context: Context) -> Figure | None:
     norm = drawing.diverging(np.concatenate([grid.values.ravel() for grid in scales]), 1.0, 0.1)
     panels = []
     for number, grid in enumerate(scales):
-        with canvas(3.5, 3.1) as figure:
+        with canvas(NARROW, HEIGHT) as figure:
             drawing.draw_mass_and_scale(figure, grid, masses.get(grid.label), norm)
             figure.suptitle(drawer.styles[grid.label].label, x=0.02, ha="left", fontsize=9.5, fontweight="bold")
             alt = f"Heat map of {grid.label}: scale of the advantage and share of its mass, by pass rate and progress"

@@ -48,7 +48,7 @@ def _sentences(block: Sentences, folder: Path) -> list[str]:
 
 @_block.register
 def _table(block: NamedTable, folder: Path) -> list[str]:
-    if block.folded:
+    if block.display != "open":
         title = escape_markdown(block.table.title)
         return [f"[{title}, {len(block.table.rows)} rows](tables/{block.name}.csv)"]
     return [to_markdown(block.table)]

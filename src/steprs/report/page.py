@@ -97,11 +97,13 @@ def _sentences(block: Sentences) -> Html:
 
 @_block.register
 def _named_table(block: NamedTable) -> Html:
+    size = f"{_plain(block.table.title)} ({len(block.table.rows)} rows)"
+    if block.display == "file":
+        return element("p", element("a", size, href=f"tables/{block.name}.csv"), ", in the folder beside this page.")
     shown = _table(block.table)
-    if not block.folded:
-        return shown
-    summary = element("summary", f"{_plain(block.table.title)} ({len(block.table.rows)} rows)")
-    return element("details", summary, shown, class_="folded")
+    if block.display == "open":
+        return joined(element("p", _plain(block.table.title), class_="title"), shown)
+    return element("details", element("summary", size), shown, class_="folded")
 
 
 @_block.register
@@ -131,7 +133,8 @@ def _viewer(block: Viewer) -> Html:
     return joined(Html(_data("viewer.html")), element("p", _plain(" ".join(block.notes)), class_="under"))
 
 
-def _table(table: Table) -> Html:
+def _table(given: Table) -> Html:
+    table, counts = given.folded()
     at_left = table.left_aligned
     head = (
         element("th", _plain(column), scope="col", class_="text" if left else False)
@@ -140,30 +143,24 @@ def _table(table: Table) -> Html:
     body = (
         element(
             "tr",
-            element("th", _plain(show(row[0])), scope="row"),
-            *(_cell(cell, column in table.signed) for cell, column in zip(row[1:], table.columns[1:], strict=True)),
+            element("th", _plain(show(row[0])), element("small", count) if count else "", scope="row"),
+            *(_cell(table, cell, column) for cell, column in zip(row[1:], table.columns[1:], strict=True)),
         )
-        for row in table.rows
+        for row, count in zip(table.rows, counts, strict=True)
     )
-    shown = element(
-        "table",
-        element("caption", element("span", _plain(table.title))),
-        element("thead", element("tr", *head)),
-        element("tbody", *body),
-    )
+    shown = element("table", element("thead", element("tr", *head)), element("tbody", *body))
     # A region that scrolls must be reachable by keyboard.
     scroller = element("div", shown, class_="wide", tabindex=0, role="region", aria_label=_plain(table.title))
     notes = element("p", _plain(" ".join(table.notes)), class_="under") if table.notes else ""
     return joined(scroller, notes)
 
 
-def _cell(cell: Cell, signed: bool) -> Html:
-    if isinstance(cell, Estimate):
-        ends = f"[{show(cell.low, signed=signed)}, {show(cell.high, signed=signed)}]"
-        told = signed and cell.excludes_zero
-        return element("td", show(cell.value, signed=signed), element("small", ends), class_="told" if told else False)
-    text = show(cell, signed=signed)
-    return element("td", _plain(text), class_="text" if isinstance(cell, str) else False)
+def _cell(table: Table, cell: Cell, column: str) -> Html:
+    if isinstance(cell, str):
+        return element("td", _plain(cell), class_="text")
+    value, _, ends = table.show(cell, column).replace("-", "−").partition(" ")
+    told = isinstance(cell, Estimate) and column in table.signed and cell.excludes_zero
+    return element("td", value, element("small", ends) if ends else "", class_="told" if told else False)
 
 
 def _entry(style: ArmStyle) -> Html:

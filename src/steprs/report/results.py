@@ -122,7 +122,10 @@ def main_table(title: str, rows: Sequence[Measured]) -> Table:
     """A row an arm: number of seeds, and each statistic with its 95 % interval."""
     columns = columns_of(rows)
     cells = tuple((row.label, len(row.seeds), *(row.summary.get(name) for name in columns)) for row in rows)
-    return Table(title=title, columns=("arm", "seeds", *columns.values()), rows=cells, notes=(_note(rows, columns),))
+    return Table(
+        title=title, columns=("arm", "seeds", *columns.values()), rows=cells, notes=(_note(rows, columns),),
+        under="seeds",
+    )  # fmt: skip
 
 
 def difference_table(context: Context, rows: Sequence[Measured]) -> Table:
@@ -139,6 +142,7 @@ def difference_table(context: Context, rows: Sequence[Measured]) -> Table:
         columns=("arm", "pairs", *headings),
         rows=cells,
         signed=headings,
+        under="pairs",
     )
 
 
@@ -175,6 +179,7 @@ def control_table(context: Context, rows: Sequence[Measured]) -> Table | None:
         columns=("control", "isolates", "pairs", *headings),
         rows=tuple(cells),
         signed=headings,
+        under="pairs",
     )
 
 
@@ -213,7 +218,7 @@ def _note(rows: Sequence[Measured], columns: Mapping[str, str]) -> str:
         "problems"
     )  # fmt: skip
     headings = [heading.partition("@")[0] for heading in columns.values()]
-    meanings = " ".join(f"{name}: {text}." for name, text in MEANINGS.items() if name in headings)
+    meanings = " ".join(f"{name[0].upper()}{name[1:]}: {text}." for name, text in MEANINGS.items() if name in headings)
     return (
         f"[95 % bootstrap interval over {over}]; {len(result.problems)} held-out problems of {result.task} "
         f"({result.split}). {meanings}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -159,21 +160,24 @@ def save(figure: Figure, folder: Path, stem: str, *, title: str, alt: str, legen
         alt: as in `Panel`.
         legend: arms that are drawn in it.
     """
-    from io import StringIO
-
     from .inline import inline_svg
 
     folder.mkdir(parents=True, exist_ok=True)
     for number, artist in enumerate(figure.findobj(lambda artist: artist.get_gid() is not None)):
         artist.set_gid(f"{artist.get_gid()}.{number}")  # one arm has several marks, and an id belongs to one element
-    text = StringIO()
-    figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    bare = _svg(figure, alt)
     if legend:
         _add_legend(figure, legend)
     files = tuple(folder / f"{stem}.{ending}" for ending in ("png", "svg"))
     figure.savefig(files[0], dpi=180, metadata={"Title": alt, "Software": None})
-    figure.savefig(files[1], metadata={"Date": None, "Creator": None, "Title": alt})
-    return Panel(title=title, alt=alt, svg=inline_svg(text.getvalue(), prefix=stem, alt=alt), files=files)
+    files[1].write_text(_svg(figure, alt) if legend else bare, encoding="utf-8")
+    return Panel(title=title, alt=alt, svg=inline_svg(bare, prefix=stem, alt=alt), files=files)
+
+
+def _svg(figure: Figure, alt: str) -> str:
+    text = StringIO()
+    figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Title": alt})
+    return text.getvalue()
 
 
 def _add_legend(figure: Figure, styles: Sequence[ArmStyle]) -> None:

@@ -34,13 +34,17 @@ def print_table(table: Table, console: Console | None = None) -> None:
         table: what to print.
         console: where; standard output by default.
     """
+    table, counts = table.folded()
     title = Text(escape_terminal(table.title))
     grid = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     for column, at_left in zip(table.columns, table.left_aligned, strict=True):
         heading = Text("\n".join(escape_terminal(column).split()))
         grid.add_column(heading, justify="left" if at_left else "right", no_wrap=True)
-    for row in table.rows:
-        grid.add_row(*(_cell(cell, column in table.signed) for cell, column in zip(row, table.columns, strict=True)))
+    for row, count in zip(table.rows, counts, strict=True):
+        cells = [_cell(cell, column in table.signed) for cell, column in zip(row, table.columns, strict=True)]
+        if count:
+            cells[0].append(f"\n{count}", style="dim")
+        grid.add_row(*cells)
     out = console or Console()
     out.print(grid)
     for note in table.notes:
