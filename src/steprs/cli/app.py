@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import typer
 
 from ..errors import StepRSError
-from . import demo, doctor, evaluate, pretrain, tasks, train
+from . import demo, doctor, evaluate, pretrain, report, tasks, train
 
 app = typer.Typer(
     name="steprs",
@@ -25,6 +25,7 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("train")(train.train)
 app.command("eval")(evaluate.evaluate)
+app.command("report")(report.report)
 app.command("pretrain")(pretrain.pretrain)
 app.add_typer(tasks.app, name="tasks")
 app.command("doctor")(doctor.doctor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from .overview import Compared, overview_tables
 from .reading import coverage, reading
 from .results import Measured, control_table, difference_table, main_table, measure, primary_of, statistics_table
 from .study import Study
-from .tables import Table, evaluation_notes, examples_table
+from .tables import Cell, Table, decoding_notes, examples_table
 from .viewer import viewer
 
 READING = "Reading"
@@ -48,7 +49,7 @@ def build(study: Study, folder: Path) -> Document:
         sections += parts
     if (shown := viewer(study.contexts)) is not None:
         sections.append(Section(title="Rollouts", anchor="rollout-viewer", blocks=(shown,)))
-    sections += [section for section in _provenance(compared, many) if section.blocks]
+    sections += [section for section in _provenance(study, compared) if section.blocks]
     return Document(
         title=study.title,
         claim=study.claim,
@@ -110,25 +111,29 @@ def _overview(compared: Sequence[Compared], folder: Path) -> Iterable[Section]:
         yield Section(title="Overview", anchor="overview", blocks=tuple(blocks))
 
 
-def _provenance(compared: Sequence[Compared], many: bool) -> Iterable[Section]:
+def _provenance(study: Study, compared: Sequence[Compared]) -> Iterable[Section]:
     """How the evaluations were made, some completions, and the folders."""
-    examples: list[NamedTable] = []
+    many = len(compared) > 1
+    examples: list[tuple[Cell, ...]] = []
     decoding: dict[str, list[str]] = {}
     folders: list[tuple[str, tuple[str, ...]]] = []
     for each in compared:
         where = f"{each.context.name}: " if many else ""
         for row in each.rows:
             result = row.arm.evaluations[0]
-            decoding.setdefault("; ".join(evaluation_notes(result)), []).append(where + row.label)
-            table = examples_table(result)
-            if table.rows:
-                named = Table(title=f"completions of {where}{row.label}", columns=table.columns, rows=table.rows)
-                examples.append(NamedTable(name=f"completions-{len(examples) + 1}", table=named, display="folded"))
-        folders += [(where + arm.label, tuple(run.path.as_posix() for run in arm.runs)) for arm in each.context.arms]
-    yield Section(title="Completions", anchor="completions", blocks=tuple(examples))
+            decoding.setdefault("; ".join(decoding_notes(result)), []).append(where + row.label)
+            examples += [(where + row.label, *example) for example in examples_table(result).rows]
+        folders += [
+            (where + arm.label, tuple(_relative(run.path, study) for run in arm.runs)) for arm in each.context.arms
+        ]
+    table = Table(
+        title="first completions of each arm", columns=("arm", "prompt", "completion", "verdict"), rows=tuple(examples)
+    )
+    completions = NamedTable(name="completions", table=table, display="folded")
+    yield Section(title="Completions", anchor="completions", blocks=(completions,) if examples else ())
     alike = tuple(f"{', '.join(labels)}: {notes}" for notes, labels in decoding.items())
-    yield Section(title="How it was decoded", anchor="decoding", blocks=(Sentences(items=alike),) if alike else ())
-    yield Section(title="Folders", anchor="folders", blocks=(Files(arms=tuple(folders)),))
+    blocks = (*((Sentences(items=alike),) if alike else ()), Files(arms=tuple(folders)))
+    yield Section(title="Decoding and folders", anchor="folders", blocks=blocks)
 
 
 def _facts(study: Study, compared: Sequence[Compared]) -> tuple[str, ...]:
@@ -143,12 +148,20 @@ def _facts(study: Study, compared: Sequence[Compared]) -> tuple[str, ...]:
     if trained:
         counts = sorted({len(arm.runs) for arm in trained})
         span = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        facts += [f"{len(trained)} trained arms", f"{span} seed{'s' if counts[-1] > 1 else ''} each"]
+        facts += [
+            f"{len({arm.label for arm in trained})} trained arms",
+            f"{span} seed{'s' if counts[-1] > 1 else ''} each",
+        ]
     if len(compared) > 1:
         facts.append(f"{len(compared)} contexts")
     if study.planned is not None:
         facts.append(f"{study.finished} of {study.planned} runs finished")
     return tuple(facts)
+
+
+def _relative(path: Path, study: Study) -> str:
+    """As the manifest names it; run folders given directly are named as they were given."""
+    return os.path.relpath(path, study.folder) if study.folder is not None else path.as_posix()
 
 
 def _lowered(section: Section) -> Section:

@@ -24,7 +24,7 @@ def draw_tries(axes: Axes, curves: Sequence[Curve], styles: Mapping[str, ArmStyl
     """Statistics against the number of tries, on a logarithmic axis."""
     axes.set_xscale("log", base=2)
     for curve in curves:
-        _line(axes, curve, styles[curve.label], marker=True)
+        _line(axes, curve, styles[curve.label], marker=True, band=_band(curves))
     largest = max((int(curve.x[-1]) for curve in curves), default=1)
     ticks = [2**i for i in range(largest.bit_length())]
     axes.set_xticks(ticks, [str(tick) for tick in ticks])
@@ -36,7 +36,7 @@ def draw_tries(axes: Axes, curves: Sequence[Curve], styles: Mapping[str, ArmStyl
 def draw_updates(axes: Axes, curves: Sequence[Curve], styles: Mapping[str, ArmStyle], *, marker: bool) -> None:
     """Statistics by update."""
     for curve in curves:
-        _line(axes, curve, styles[curve.label], marker=marker)
+        _line(axes, curve, styles[curve.label], marker=marker, band=_band(curves))
     axes.set_xlabel("update")
     axes.xaxis.get_major_locator().set_params(integer=True)
     _at_least(axes)
@@ -168,10 +168,10 @@ def draw_cells(
 
 def draw_endpoints(
     axes: Axes, starts: Sequence[float], ends: Sequence[float], values: Floats, texts: Sequence[Sequence[str]],
-    bold: Floats,
+    bold: Floats, reach: float,
 ) -> None:  # fmt: skip
-    """Differences by the ends of the schedule, around 0."""
-    draw_cells(axes, values, texts, diverging(values, 0.0, 0.01), "PuOr_r", bold=bold)
+    """Differences by the ends of the schedule, around 0; colours reach to `reach` at least."""
+    draw_cells(axes, values, texts, diverging(values, 0.0, reach), "PuOr_r", bold=bold)
     axes.set_xticks(np.arange(len(ends)) + 0.5, [f"{end:g}" for end in ends])
     axes.set_yticks(np.arange(len(starts)) + 0.5, [f"{start:g}" for start in starts])
     axes.set_xlabel("end (text finished)")
@@ -216,7 +216,12 @@ def diverging(values: Floats, centre: float, least: float) -> Any:
 
 
 def _signed(value: float, _: int) -> str:
-    return f"{value:+g}".replace("-", "−") if abs(value) > 1e-12 else "0"
+    return minus(f"{value:+g}") if abs(value) > 1e-12 else "0"
+
+
+def minus(number: str) -> str:
+    """A number with the sign that figures and pages use."""
+    return number.replace("-", "−")
 
 
 def _scale_text(values: Floats, mass: Grid | None, row: int, column: int) -> str:
@@ -224,7 +229,7 @@ def _scale_text(values: Floats, mass: Grid | None, row: int, column: int) -> str
     return text if mass is None else f"{text}\n{100 * mass.values[row, column]:.0f} %"
 
 
-def _line(axes: Axes, curve: Curve, style: ArmStyle, *, marker: bool) -> None:
+def _line(axes: Axes, curve: Curve, style: ArmStyle, *, marker: bool, band: float) -> None:
     alone = len(curve.x) == 1
     axes.plot(
         curve.x,
@@ -237,13 +242,18 @@ def _line(axes: Axes, curve: Curve, style: ArmStyle, *, marker: bool) -> None:
         markersize=4.5,
         gid=style.key,
     )
-    if curve.low is not None and curve.high is not None:
+    if curve.low is not None and curve.high is not None and (alone or band):
         if alone:
             axes.vlines(curve.x, curve.low, curve.high, color=style.colour, linewidth=1.4, gid=style.key)
         else:
             axes.fill_between(
-                curve.x, curve.low, curve.high, color=style.colour, alpha=0.12, linewidth=0, gid=style.key
+                curve.x, curve.low, curve.high, color=style.colour, alpha=band, linewidth=0, gid=style.key
             )
+
+
+def _band(curves: Sequence[Curve]) -> float:
+    """Opacity of bands: many of them over each other would hide the lines."""
+    return 0.14 if len(curves) <= 4 else 0.07 if len(curves) <= 9 else 0.0
 
 
 def _at_least(axes: Axes) -> None:

@@ -17,6 +17,7 @@ from .document import Figure
 from .endpoints import Endpoints, cell_estimate
 from .frontier import frontier_curves, frontier_names
 from .overview import Compared, shared_labels, shared_outcomes
+from .reading import smallest_effect
 from .results import Measured, primary_of
 from .study import Context
 from .style import ArmStyle, Panel, arm_styles, canvas, save
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 SMOOTHING = 5
 MOST_GRIDS = 12
-WIDTH, HEIGHT, NARROW = 4.4, 3.1, 3.4
+WIDTH, HEIGHT, NARROW = 4.2, 3.0, 3.4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +47,7 @@ class Drawer:
     @classmethod
     def of(cls, context: Context, folder: Path, prefix: str = "") -> Drawer:
         """One whose styles are those of the context's arms."""
-        return cls(folder=folder, prefix=prefix, styles=arm_styles(context.arms))
+        return cls(folder=folder, prefix=prefix, styles=arm_styles(context.arms, context.baseline))
 
     def panel(
         self, stem: str, title: str, alt: str, draw: Callable[[Axes], None], *,
@@ -176,12 +177,20 @@ def endpoint_maps(drawer: Drawer, grid: Endpoints, outcomes: Mapping[str, str]) 
         found = [[cell_estimate(grid, (start, end), name) for end in grid.ends] for start in grid.starts]
         values = np.array([[np.nan if e is None else e.value for e in row] for row in found])
         bold = np.array([[e is not None and e.excludes_zero for e in row] for row in found])
-        texts = [["" if e is None else f"{e.value:+.3f}" for e in row] for row in found]
+        texts = [["" if e is None else drawing.minus(f"{e.value:+.3f}") for e in row] for row in found]
+        # Colours no stronger than what could have been told from 0.
+        reach = max(smallest_effect(e) for row in found for e in row if e is not None)
         if grid.baseline is not None:
             row, column = grid.starts.index(grid.baseline[0]), grid.ends.index(grid.baseline[1])
             values[row, column], texts[row][column] = 0.0, "baseline"
         draw = partial(
-            drawing.draw_endpoints, starts=grid.starts, ends=grid.ends, values=values, texts=texts, bold=bold
+            drawing.draw_endpoints,
+            starts=grid.starts,
+            ends=grid.ends,
+            values=values,
+            texts=texts,
+            bold=bold,
+            reach=reach,
         )
         alt = f"Heat map: difference in {heading} to the baseline by start and end of the schedule"
         height = 0.9 + 0.38 * len(grid.starts)
@@ -199,7 +208,7 @@ def spent(drawer: Drawer, context: Context) -> Figure | None:
     if not scales:
         return None
     masses: dict[str, Grid] = {grid.label: grid for grid in curves.grids(context.arms, "mass_grid", empty=0.0)}
-    norm = drawing.diverging(np.concatenate([grid.values.ravel() for grid in scales]), 1.0, 0.1)
+    norm = drawing.diverging(np.concatenate([grid.values.ravel() for grid in scales]), 1.0, 0.5)
     panels = []
     for number, grid in enumerate(scales):
         with canvas(NARROW, HEIGHT) as figure:
@@ -239,9 +248,9 @@ def stacked_entropy(drawer: Drawer, rows: Sequence[Measured]) -> Figure | None:
 def contexts_figure(folder: Path, contexts: Sequence[Compared]) -> Figure | None:
     """Each arm's differences by context, a panel a primary outcome; None if no arm has one."""
     labels = shared_labels(contexts)
-    arms = {arm.label: arm for each in contexts for arm in each.context.arms if arm.label in labels}
-    drawer = Drawer(folder=folder, prefix="", styles=arm_styles(arms[label] for label in labels))
-    legend, panels = tuple(drawer.styles.values()), []
+    arms = {arm.label: arm for each in contexts for arm in each.context.arms}
+    drawer = Drawer(folder=folder, prefix="", styles=arm_styles([*arms.values()], contexts[0].context.baseline))
+    legend, panels = tuple(drawer.styles[label] for label in labels), []
     names = [(each.context.name, f"{each.start.value:.2f}" if each.start else "") for each in contexts]
     for name, heading in shared_outcomes(contexts).items():
         series = [(label, [each.difference(label, name) for each in contexts]) for label in labels]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -83,24 +84,38 @@ def mean_over_seeds(values: Sequence[float]) -> Estimate:
     return Estimate(value=mean, low=mean - half, high=mean + half, level=0.95, problems=0, seeds=n)
 
 
-def matched_differences(arm: Arm, baseline: Arm, name: str) -> tuple[list[float], int]:
-    """The arm's last checkpoint minus the baseline's path at the same pass@1, for each seed that has one.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Matched:
+    """An arm's last checkpoints against the baseline's paths.
 
-    Returns:
-        The differences, and how many seeds were compared at all; the others lie outside the baseline's pass@1.
+    Attributes:
+        differences: arm minus baseline at the arm's pass@1, for each seed within the baseline's reach.
+        above, below: seeds whose pass@1 lies outside it.
+        last: pass@1 of the last checkpoints, for every seed compared.
     """
+
+    differences: tuple[float, ...]
+    above: int
+    below: int
+    last: tuple[float, ...]
+
+
+def matched(arm: Arm, baseline: Arm, name: str) -> Matched:
+    """An arm against the baseline at the same pass@1, seed by seed; a seed that only one of them has is left out."""
     others = dict(zip(baseline.seeds, baseline.runs, strict=True))
-    found, compared = [], 0
+    differences, last = [], []
+    above = below = 0
     for seed, run in zip(arm.seeds, arm.runs, strict=True):
         _, x, y = path(run, name)
-        if seed not in others or not x.size:
+        _, base_x, base_y = path(others[seed], name) if seed in others else (x[:0],) * 3
+        if not x.size or not base_x.size:
             continue
-        _, base_x, base_y = path(others[seed], name)
-        compared += 1
-        at_same = value_at(base_x, base_y, float(x[-1]))
-        if not math.isnan(at_same):
-            found.append(float(y[-1]) - at_same)
-    return found, compared
+        last.append(float(x[-1]))
+        above += x[-1] > base_x.max()
+        below += x[-1] < base_x.min()
+        if not math.isnan(at_same := value_at(base_x, base_y, float(x[-1]))):
+            differences.append(float(y[-1]) - at_same)
+    return Matched(differences=tuple(differences), above=above, below=below, last=tuple(last))
 
 
 def matched_table(context: Context) -> Table | None:
@@ -113,14 +128,10 @@ def matched_table(context: Context) -> Table | None:
     for arm in context.trained:
         if arm is baseline:
             continue
-        each = {name: matched_differences(arm, baseline, name) for name in names}
-        if not any(compared for _, compared in each.values()):
-            continue
-        found, compared = next(iter(each.values()))
-        last = [float(path(run, next(iter(names)))[1][-1]) for run in arm.runs if path(run, next(iter(names)))[1].size]
-        cells.append(
-            (arm.label, f"{len(found)} of {compared}", float(np.mean(last)), *(_cell(each[name][0]) for name in names))
-        )
+        each = [matched(arm, baseline, name) for name in names]
+        if each[0].last:
+            last = float(np.mean(each[0].last))
+            cells.append((arm.label, _reach(each[0]), last, *(_cell(found.differences) for found in each)))
     if not cells:
         return None
     headings = tuple(names.values())
@@ -151,6 +162,12 @@ def frontier_curves(context: Context, name: str) -> list[Curve]:
         ends = tuple((float(p[1][-1]), float(p[2][-1])) for p in paths) if len(paths) > 1 else ()
         curves.append(Curve(label=arm.label, x=x.mean(axis=0), y=y.mean(axis=0), points=ends))
     return curves
+
+
+def _reach(found: Matched) -> str:
+    """How many seeds could be compared, and where the others lie."""
+    outside = [f"{count} {where}" for count, where in ((found.above, "above"), (found.below, "below")) if count]
+    return ", ".join([f"{len(found.differences)} of {len(found.last)}", *outside])
 
 
 def _cell(values: Sequence[float]) -> Cell:

@@ -13,7 +13,7 @@ from ..evaluation.statistics import Estimate
 from .document import Document, Figure, Files, NamedTable, Section, Sentences, Viewer
 from .elements import Html, element, joined
 from .escape import escape_terminal
-from .style import PROPERTIES, ArmStyle
+from .style import MUTED, PROPERTIES, ArmStyle
 from .tables import Cell, Table, show
 from .viewer import embedded
 
@@ -97,9 +97,11 @@ def _sentences(block: Sentences) -> Html:
 
 @_block.register
 def _named_table(block: NamedTable) -> Html:
-    size = f"{_plain(block.table.title)} ({len(block.table.rows)} rows)"
+    count = len(block.table.rows)
+    size = f"{_plain(block.table.title)} ({count} row{'s' if count > 1 else ''})"
     if block.display == "file":
-        return element("p", element("a", size, href=f"tables/{block.name}.csv"), ", in the folder beside this page.")
+        link = element("a", size, href=f"tables/{block.name}.csv")
+        return element("p", link, ", in the folder beside this page", class_="under")
     shown = _table(block.table)
     if block.display == "open":
         return joined(element("p", _plain(block.table.title), class_="title"), shown)
@@ -109,9 +111,10 @@ def _named_table(block: NamedTable) -> Html:
 @_block.register
 def _figure(block: Figure) -> Html:
     kind = " narrow" if block.narrow else " three" if len(block.panels) == 3 else ""
+    crowded = " crowded" if any(style.colour == MUTED for style in block.legend) else ""
     legend = element("ul", *(_entry(style) for style in block.legend), class_="legend") if block.legend else ""
     panels = element("div", *(Html(panel.svg) for panel in block.panels), class_=f"panels{kind}")
-    return element("figure", legend, panels, element("figcaption", _plain(block.caption)), class_="drawn")
+    return element("figure", legend, panels, element("figcaption", _plain(block.caption)), class_=f"drawn{crowded}")
 
 
 @_block.register

@@ -63,12 +63,11 @@ def _against_base(trained: Sequence[Measured], bases: Sequence[Measured]) -> lis
         return []
     base = max(bases, key=lambda row: row.arm.evaluations[0].samples)
     start = base.summary["pass@1"]
-    groups: dict[str, list[str]] = {"above": [], "below": [], "not apart from": []}
+    groups: dict[str, list[Measured]] = {"above": [], "below": [], "not apart from": []}
     for row in trained:
         now = row.summary["pass@1"]
-        verdict = "above" if now.low > start.high else "below" if now.high < start.low else "not apart from"
-        groups[verdict].append(f"{row.label} {now.value:.3f}")
-    parts = [f"{verdict} it: {', '.join(names)}" for verdict, names in groups.items() if names]
+        groups["above" if now.low > start.high else "below" if now.high < start.low else "not apart from"].append(row)
+    parts = [f"{verdict} it: {_named(members, len(trained))}" for verdict, members in groups.items() if members]
     sentences = [f"pass@1 of {base.label} is {_interval(start)}. By their intervals, {'; '.join(parts)}."]
     best = max(trained, key=lambda row: row.summary["pass@1"].value)
     for row in bases:
@@ -80,6 +79,14 @@ def _against_base(trained: Sequence[Measured], bases: Sequence[Measured]) -> lis
                 f"({best.summary['pass@1'].value:.3f}): part of any gain at one try is sharpening."
             )
     return sentences
+
+
+def _named(members: Sequence[Measured], of: int) -> str:
+    """Arms with their pass@1; of many arms only how many, and their range."""
+    values = [row.summary["pass@1"].value for row in members]
+    if of > MANY_ARMS:
+        return f"{len(members)} arms ({min(values):.3f} to {max(values):.3f})"
+    return ", ".join(f"{row.label} {value:.3f}" for row, value in zip(members, values, strict=True))
 
 
 def _against_baseline(row: Measured, baseline: str, outcomes: Mapping[str, str]) -> str:

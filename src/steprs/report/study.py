@@ -80,7 +80,8 @@ class Study:
     Attributes:
         title: one line.
         contexts: one comparison each.
-        source: where it was read, for the report's last lines.
+        source: what was given, for the report's last line.
+        folder: of the manifest; None for run folders given directly.
         claim: what the study could show.
         notes: sentences for the reader.
         planned, finished: runs; None where no plan is known.
@@ -89,6 +90,7 @@ class Study:
     title: str
     contexts: tuple[Context, ...]
     source: str
+    folder: Path | None = None
     claim: str = ""
     notes: tuple[str, ...] = ()
     planned: int | None = None
@@ -144,6 +146,7 @@ def read_study(path: str | Path) -> Study:
             planned=coverage.get("runs_planned"),
             finished=coverage.get("runs_finished"),
             source=str(folder),
+            folder=folder,
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise RunFolderError(f"{file} lacks {error}; write it again with the command that made it") from None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's palette, which colour-blind readers tell apart; markers and dashes say the same again.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7", "#56b4e9")
 MARKERS = ("o", "s", "D", "v", "P", "^")
-DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)))
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)))
 BASE_DASHES: tuple[Any, ...] = ((0, (4, 1.5)), (0, (1, 1)), (0, (4, 1.2, 1, 1.2)))
 INK, MUTED, GRID, PAPER, REST = "#1c2024", "#60646c", "#e2e4e8", "#fdfdfe", "#b3b7bf"
 # Colour in a file -> custom property of the page, which has a value for each theme.
@@ -65,7 +65,7 @@ SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "steprs",  # the same study gives the same bytes
 }
-MOST_STYLED = len(COLOURS) * len(DASHES)
+MOST_STYLED = len(COLOURS) * len(DASHES)  # trained arms that can be told apart by their look
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,20 +89,24 @@ class ArmStyle:
     width: float = 1.7
 
 
-def arm_styles(arms: Iterable[Arm]) -> dict[str, ArmStyle]:
-    """A style for every arm: untrained ones in ink, trained ones in colour, those beyond eighteen in grey."""
+def arm_styles(arms: Sequence[Arm], baseline: str) -> dict[str, ArmStyle]:
+    """A style for every arm: untrained ones in ink, trained ones in colour.
+
+    With more trained arms than can be told apart, all but the baseline are grey.
+    """
     styles: dict[str, ArmStyle] = {}
     bases = trained = 0
+    crowded = sum(arm.trained for arm in arms) > MOST_STYLED
     for number, arm in enumerate(arms):
         if not arm.trained:
             colour, dash, marker, width = INK, BASE_DASHES[bases % len(BASE_DASHES)], "oXd"[bases % 3], 1.4
             bases += 1
-        elif trained < MOST_STYLED:
+        elif crowded and arm.label != baseline:
+            colour, dash, marker, width = MUTED, "-", "o", 0.8
+        else:
             lap, place = divmod(trained, len(COLOURS))
             colour, dash, marker, width = COLOURS[place], DASHES[lap], MARKERS[(place + lap) % len(MARKERS)], 1.7
             trained += 1
-        else:
-            colour, dash, marker, width = REST, "-", "o", 1.0
         styles[arm.label] = ArmStyle(
             key=f"arm-{number}", label=escape_terminal(arm.label), colour=colour, dash=dash, marker=marker, width=width
         )
@@ -180,10 +184,13 @@ def _svg(figure: Figure, alt: str) -> str:
     return text.getvalue()
 
 
-def _add_legend(figure: Figure, styles: Sequence[ArmStyle]) -> None:
-    """A legend below the axes, for which the figure grows."""
+def _add_legend(figure: Figure, all_styles: Sequence[ArmStyle]) -> None:
+    """A legend below the axes, for which the figure grows; grey arms share an entry."""
     from matplotlib.lines import Line2D
 
+    styles = [style for style in all_styles if style.colour != MUTED]
+    if grey := [style for style in all_styles if style.colour == MUTED]:
+        styles.append(replace(grey[0], label=f"{len(grey)} other arms"))
     handles = [
         Line2D([], [], color=s.colour, linestyle=s.dash, marker=s.marker, markersize=4.5, linewidth=s.width)
         for s in styles

@@ -191,9 +191,14 @@ def statistics_table(result: EvalResult, other: EvalResult | None = None) -> Tab
 
 
 def evaluation_notes(result: EvalResult) -> tuple[str, ...]:
+    """How it was decoded, what differs from training, which prompts were left out, and what the intervals are."""
+    settings, *others = decoding_notes(result)
+    return (f"decoding: {settings}; seed {result.seed}; intervals: 95 % bootstrap over problems", *others)
+
+
+def decoding_notes(result: EvalResult) -> tuple[str, ...]:
     """How it was decoded, what differs from training, and which prompts were left out."""
-    settings = ", ".join(f"{name}={value}" for name, value in result.decoding.items())
-    notes = [f"decoding: {settings}; seed {result.seed}; intervals: 95 % bootstrap over problems"]
+    notes = [", ".join(f"{name}={value}" for name, value in result.decoding.items())]
     if result.decode_differences:
         notes.append("decoding differs from training: " + "; ".join(result.decode_differences))
     if result.dropped:

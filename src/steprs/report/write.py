@@ -60,8 +60,7 @@ def write_report(
         raise RunFolderError(
             f"nothing in {study.source} has finished: no eval.json and no metrics.jsonl; finish a run first"
         )
-    is_study = (Path(folders[0]) / "manifest.json").is_file()
-    out = Path(output) if output is not None else Path(folders[0]) if is_study else Path("report")
+    out = Path(output) if output is not None else study.folder or Path("report")
     document = build(study, out / "figures")
     tables = _write_tables(document.tables, out / "tables")
     pictures = [file for figure in document.figures for panel in figure.panels for file in panel.files]

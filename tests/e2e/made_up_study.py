@@ -1,4 +1,4 @@
-"""Made-up studies that look like real ones, for the page: many arms and seeds, curves, grids, rollouts, hostile text."""
+"""Made-up studies that look like real ones: many arms and seeds, curves, grids, rollouts, hostile text."""
 
 from __future__ import annotations
 
@@ -127,7 +127,9 @@ def evaluation(label: str, skill: float, spread: float, samples: int, seed: int)
         records.append(
             ProblemSamples(
                 id=f"countdown/{number:03d}",
-                statuses=tuple("right" if r else "unparsed" if u else "wrong" for r, u in zip(right, unparsed, strict=True)),
+                statuses=tuple(
+                    "right" if r else "unparsed" if u else "wrong" for r, u in zip(right, unparsed, strict=True)
+                ),
                 answer_keys=tuple(
                     "24" if r else None if u else str(24 + w) for r, u, w in zip(right, unparsed, wrong, strict=True)
                 ),
@@ -147,9 +149,10 @@ def evaluation(label: str, skill: float, spread: float, samples: int, seed: int)
 def _write_training(folder: Path, arm: MadeUp, skill: float, rng: np.random.Generator) -> None:
     """Logs of a run that approaches its skill."""
     start, end = arm.fields.get("risk.schedule.start", 1), arm.fields.get("risk.schedule.end", 0)
-    scale = np.array(
-        [[1 + 0.3 * (start + (end - start) * c / 4) * (0.5 - (r + 0.5) / 5) for c in range(5)] for r in range(5)]
-    )
+    if arm.fields.get("risk.scale") == 0:
+        start = end = 0
+    coefficient, rate = start + (end - start) * np.arange(5) / 4, (np.arange(5) + 0.5) / 5
+    scale = np.exp(1.3 * np.outer(0.5 - rate, coefficient))
     base = np.outer([0.2, 0.25, 0.25, 0.2, 0.1], [0.25, 0.2, 0.18, 0.17, 0.2]) * scale
     metrics = []
     for update in range(1, UPDATES + 1):
@@ -223,7 +226,8 @@ def _rollout(rng: np.random.Generator, right: bool) -> dict[str, Any]:
         "tokens": tokens, "unmask_step": step.tolist(), "progress": np.round(step / 11, 4).tolist(),
         "advantage": np.round(sign * (1.4 - 0.7 * step / 11), 4).tolist(),
         "entropy": np.round(rng.exponential(0.4, 12), 4).tolist(),
-        "status": "right" if right else "wrong", "answer_key": str(last), "solution_key": f"({a} + {b}) * 2" if right else None,
+        "status": "right" if right else "wrong", "answer_key": str(last),
+        "solution_key": f"({a} + {b}) * 2" if right else None,
     }  # fmt: skip
 
 
