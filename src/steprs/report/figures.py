@@ -58,7 +58,7 @@ class Drawer:
             axes = figure.subplots()
             draw(axes)
             axes.set_title(title)
-            return save(figure, self.folder, self.prefix + stem, title=title, alt=alt, legend=legend)
+            return save(figure, self.folder, self.prefix + stem, alt=alt, legend=legend)
 
     def legend(self, drawn: Sequence[Curve]) -> tuple[ArmStyle, ...]:
         """Styles of the arms in the curves, in the order of the arms."""
@@ -216,7 +216,7 @@ def spent(drawer: Drawer, context: Context) -> Figure | None:
             figure.suptitle(drawer.styles[grid.label].label, x=0.02, ha="left", fontsize=9.5, fontweight="bold")
             alt = f"Heat map of {grid.label}: scale of the advantage and share of its mass, by pass rate and progress"
             stem = f"{drawer.prefix}scale-and-mass-{number + 1}"
-            panels.append(save(figure, drawer.folder, stem, title=grid.label, alt=alt))
+            panels.append(save(figure, drawer.folder, stem, alt=alt))
     left_out = len(curves.grids(context.arms, "scale_grid")) - len(scales)
     more = f" {left_out} more arms are in the table." if left_out else ""
     return Figure(
@@ -258,7 +258,8 @@ def contexts_figure(folder: Path, contexts: Sequence[Compared]) -> Figure | None
         panels.append(
             drawer.panel(
                 f"contexts-{_file_name(name)}", heading, alt,
-                partial(drawing.draw_contexts, names=names, series=series, styles=drawer.styles), legend=legend,
+                partial(drawing.draw_contexts, names=names, series=series, styles=drawer.styles),
+                width=NARROW, height=2.6, legend=legend,
             )
         )  # fmt: skip
     if not labels or not panels:

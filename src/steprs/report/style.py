@@ -118,13 +118,11 @@ class Panel:
     """One drawing.
 
     Attributes:
-        title: what it shows; a word or two.
-        alt: the same for whoever cannot see it, with what the axes are.
+        alt: what it shows, for whoever cannot see it; safe to show.
         svg: for the page, without a legend.
         files: as PNG and SVG.
     """
 
-    title: str
     alt: str
     svg: str
     files: tuple[Path, ...]
@@ -153,15 +151,14 @@ def canvas(width: float, height: float) -> Iterator[Figure]:
         yield figure
 
 
-def save(figure: Figure, folder: Path, stem: str, *, title: str, alt: str, legend: Sequence[ArmStyle] = ()) -> Panel:
+def save(figure: Figure, folder: Path, stem: str, *, alt: str, legend: Sequence[ArmStyle] = ()) -> Panel:
     """Write a figure as PNG and SVG, with a legend of its own, and return it for the page, which has one for all.
 
     Args:
         figure: made on a `canvas`.
         folder: of the files.
         stem: their name without ending.
-        title: as in `Panel`.
-        alt: as in `Panel`.
+        alt: what it shows and what its axes are.
         legend: arms that are drawn in it.
     """
     from .inline import inline_svg
@@ -169,13 +166,14 @@ def save(figure: Figure, folder: Path, stem: str, *, title: str, alt: str, legen
     folder.mkdir(parents=True, exist_ok=True)
     for number, artist in enumerate(figure.findobj(lambda artist: artist.get_gid() is not None)):
         artist.set_gid(f"{artist.get_gid()}.{number}")  # one arm has several marks, and an id belongs to one element
+    alt = escape_terminal(alt)
     bare = _svg(figure, alt)
     if legend:
         _add_legend(figure, legend)
     files = tuple(folder / f"{stem}.{ending}" for ending in ("png", "svg"))
     figure.savefig(files[0], dpi=180, metadata={"Title": alt, "Software": None})
     files[1].write_text(_svg(figure, alt) if legend else bare, encoding="utf-8")
-    return Panel(title=title, alt=alt, svg=inline_svg(bare, prefix=stem, alt=alt), files=files)
+    return Panel(alt=alt, svg=inline_svg(bare, prefix=stem, alt=alt), files=files)
 
 
 def _svg(figure: Figure, alt: str) -> str:
