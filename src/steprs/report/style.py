@@ -171,7 +171,9 @@ def save(figure: Figure, folder: Path, stem: str, *, alt: str, legend: Sequence[
     if legend:
         _add_legend(figure, legend)
     files = tuple(folder / f"{stem}.{ending}" for ending in ("png", "svg"))
+    # Sizes are in points, so one layout serves every format.
     figure.savefig(files[0], dpi=180, metadata={"Title": alt, "Software": None})
+    figure.set_layout_engine("none")
     files[1].write_text(_svg(figure, alt) if legend else bare, encoding="utf-8")
     return Panel(alt=alt, svg=inline_svg(bare, prefix=stem, alt=alt), files=files)
 
