@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import typer
 
 from ..errors import StepRSError
-from . import calibrate, demo, doctor, evaluate, pretrain, rescore, study, tasks, theory, train
+from . import calibrate, demo, doctor, evaluate, pretrain, report, rescore, study, tasks, theory, train
 
 app = typer.Typer(
     name="steprs",
@@ -26,6 +26,7 @@ app.command("demo")(demo.demo)
 app.command("train")(train.train)
 app.command("eval")(evaluate.evaluate)
 app.command("calibrate")(calibrate.calibrate)
+app.command("report")(report.report)
 app.command("pretrain")(pretrain.pretrain)
 app.command("rescore")(rescore.rescore)
 app.add_typer(study.app, name="study")

@@ -22,6 +22,7 @@ from .pieces import arm_job, base_job, calibration_job, scale_sentence, way
 PROBLEMS = 256
 SAMPLES = 16
 TITLE = "StepRS-GRPO on the tiny policy"
+CLAIM = "What a risk coefficient that falls, or rises, over denoising does to one try and to many, beside centred GRPO."
 BASELINE = "centred GRPO"
 # Label -> folder and what it changes in the shared configuration.
 ARMS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -64,7 +65,7 @@ def run_demo(
         at_once: processes at a time; by default two, or one on a single core.
 
     Returns:
-        The folder, with `report.md`, `figures/`, `tables/` and a run folder an arm.
+        The folder, with `index.html`, `report.md`, `figures/`, `tables/` and a run folder an arm.
 
     Raises:
         DependencyError: matplotlib is missing.
@@ -184,8 +185,30 @@ def _manifest(folder: Path, config: RunConfig) -> dict[str, Any]:
         "All arms start from the same policy and see the same training prompts. Schedules' ends are multiples of the "
         "risk scale; direction and calibration rule are this project's choices, not claims about the published method.",
     ]
-    arms = [{"label": label, "folders": [name]} for label, (name, _) in {**BASES, **ARMS}.items()]
-    return {"title": TITLE, "baseline": BASELINE, "notes": notes, "arms": arms}
+    bases = [
+        {"label": label, "kind": "base", "folders": [name], "seeds": [config.seed], "fields": {}}
+        for label, (name, _) in BASES.items()
+    ]
+    trained = [
+        {"label": label, "kind": "trained", "folders": [name], "seeds": [config.seed], "fields": _fields(changes)}
+        for label, (name, changes) in ARMS.items()
+    ]
+    return {
+        "title": TITLE,
+        "claim": CLAIM,
+        "notes": notes,
+        "coverage": {"runs_planned": len(ARMS), "runs_finished": len(ARMS)},
+        "contexts": [{"name": "", "baseline": BASELINE, "arms": [*bases, *trained]}],
+    }
+
+
+def _fields(changes: Sequence[str]) -> dict[str, Any]:
+    """What makes an arm, as the report reads it.
+
+    >>> _fields(["risk.schedule.start=1"])
+    {'risk.schedule.start': 1}
+    """
+    return {name: json.loads(value) for name, _, value in (change.partition("=") for change in changes)}
 
 
 def _report(folder: Path) -> Path:

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import StepRSError
-from .page import Report, write_report
-from .terminal import print_table
+from .terminal import show_report
+from .write import write_report
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -21,18 +21,6 @@ def main(arguments: Sequence[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-def show_report(report: Report) -> None:
-    """Both tables, the reading of them, and where the files lie."""
-    print_table(report.main)
-    print_table(report.differences)
-    print()
-    for sentence in report.reading:
-        print(f"- {sentence}")
-    print(f"\nreport:  {report.page}")
-    for folder in sorted({file.parent for file in report.files}):
-        print(f"{folder.name + ':':<8} {folder}/")
 
 
 if __name__ == "__main__":

@@ -1,293 +1,277 @@
-"""Figures: first the numbers (pure functions of a study), then the drawing of them. matplotlib, without a display."""
+"""The figures of a context: which numbers go onto which panel, and the sentence under them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..errors import DependencyError
-from ..evaluation.pass_at_k import pass_at_k
-from ..evaluation.statistics import bootstrap_mean
-from .runs import Study, mean_of_known
+from . import curves, drawing
+from .curves import Curve, Grid
+from .diversity import decomposition
+from .document import Figure
+from .endpoints import Endpoints, cell_estimate
+from .frontier import frontier_curves, frontier_names
+from .overview import Compared, shared_labels, shared_outcomes
+from .reading import smallest_effect
+from .results import Measured, primary_of
+from .study import Context
+from .style import ArmStyle, Panel, arm_styles, canvas, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-Floats = NDArray[np.float64]
-
-# Okabe and Ito's palette, which colour-blind readers tell apart; markers and dashes say the same again.
-COLOURS = ("#000000", "#E69F00", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-DASHES: tuple[Any, ...] = ("-", "--", "-", (0, (6, 1.5)), "-.", (0, (1, 1)), "-")
-STYLE: dict[Any, Any] = {
-    "font.size": 11,
-    "axes.titlesize": 12,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#dddddd",
-    "grid.linewidth": 0.7,
-    "axes.axisbelow": True,
-    "legend.frameon": False,
-    "legend.handlelength": 3.0,
-    "svg.fonttype": "none",
-}
+SMOOTHING = 5
+MOST_GRIDS = 12
+WIDTH, HEIGHT, NARROW = 4.2, 3.0, 3.4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Curve:
-    """One line with its band; `low` and `high` are None where there is no interval."""
+class Drawer:
+    """Draws the figures of one context.
 
-    label: str
-    x: Floats
-    y: Floats
-    low: Floats | None = None
-    high: Floats | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Grid:
-    """Values by pass-rate bin (rows) and progress bin (columns); NaN where nothing fell."""
-
-    label: str
-    values: Floats
-    row_edges: Floats
-    column_edges: Floats
-
-
-def pass_at_k_curves(study: Study) -> list[Curve]:
-    """pass@k for every k up to the samples of a problem, with 95 % intervals; one-sample arms are points at k = 1."""
-    curves = []
-    for arm in study.arms:
-        if not arm.evaluations:
-            continue
-        samples = min(result.samples for result in arm.evaluations)
-        correct_SQ = np.array([[problem.correct for problem in result.problems] for result in arm.evaluations])
-        n_S1 = np.array([[result.samples] for result in arm.evaluations])
-        estimates = [bootstrap_mean(pass_at_k(n_S1, correct_SQ, k)) for k in range(1, samples + 1)]
-        curves.append(
-            Curve(
-                label=arm.label,
-                x=np.arange(1.0, samples + 1),
-                y=np.array([e.value for e in estimates]),
-                low=np.array([e.low for e in estimates]),
-                high=np.array([e.high for e in estimates]),
-            )
-        )
-    return curves
-
-
-def learning_curves(study: Study, name: str, *, dev: bool = False, window: int = 1) -> list[Curve]:
-    """A logged key by update, averaged over seeds; with more than one seed the band spans them.
-
-    Args:
-        study: its trained arms are used.
-        name: key in `metrics.jsonl`, or in `dev.jsonl` with `dev`.
-        dev: which of the two files.
-        window: centred moving average over this many updates; shorter at the ends.
+    Attributes:
+        folder: of the files.
+        prefix: of their names; empty where there is one context.
+        styles: label -> style, the same in every figure.
     """
-    curves = []
-    for arm in (arm for arm in study.arms if arm.trained):
-        series = [(x, y) for x, y in (run.series(name, dev=dev) for run in arm.runs) if x.size]
-        if not series:
-            continue
-        shared = sorted(set.intersection(*(set(x.tolist()) for x, _ in series)))
-        rows = np.array([moving_average(y[np.isin(x, shared)], window) for x, y in series])
-        band = len(rows) > 1
-        curves.append(
-            Curve(
-                label=arm.label,
-                x=np.array(shared),
-                y=rows.mean(axis=0),
-                low=rows.min(axis=0) if band else None,
-                high=rows.max(axis=0) if band else None,
-            )
-        )
-    return curves
 
+    folder: Path
+    prefix: str
+    styles: Mapping[str, ArmStyle]
 
-def grids(study: Study, name: str, *, empty: float | None = None) -> list[Grid]:
-    """A logged grid of every trained arm, averaged over updates and seeds; `empty` as in `RunRecord.mean_grid`."""
-    found = []
-    for arm in study.arms:
-        each = [(run, grid) for run in arm.runs if (grid := run.mean_grid(name, empty=empty)) is not None]
-        if not each:
-            continue
-        mean = mean_of_known(np.array([grid for _, grid in each]))
-        run = each[0][0]
-        found.append(
-            Grid(
-                label=arm.label,
-                values=mean,
-                row_edges=run.grid_edges("grid_pass_rate_edges", mean.shape[0]),
-                column_edges=run.grid_edges("grid_progress_edges", mean.shape[1]),
-            )
-        )
-    return found
+    @classmethod
+    def of(cls, context: Context, folder: Path, prefix: str = "") -> Drawer:
+        """One whose styles are those of the context's arms."""
+        return cls(folder=folder, prefix=prefix, styles=arm_styles(context.arms, context.baseline))
 
-
-def moving_average(values: Floats, window: int) -> Floats:
-    """Centred mean over `window` values, over fewer at the ends.
-
-    >>> moving_average(np.array([0.0, 3.0, 6.0]), 3).tolist()
-    [1.5, 3.0, 4.5]
-    """
-    half = window // 2
-    return np.array([values[max(0, i - half) : i + half + 1].mean() for i in range(len(values))])
-
-
-def draw_pass_at_k(curves: Sequence[Curve], labels: Sequence[str], path: Path) -> Path:
-    """pass@k against k on a logarithmic axis.
-
-    Args:
-        curves: one an arm.
-        labels: all arms of the study, so that an arm has one colour in every figure.
-        path: of the PNG file.
-    """
-    with _canvas(7.2, 4.6, path) as figure:
-        axes = figure.subplots()
-        axes.set_xscale("log", base=2)
-        for curve in curves:
-            _line(axes, curve, labels.index(curve.label), marker=True)
-        largest = max((int(curve.x[-1]) for curve in curves), default=1)
-        ticks = [2**i for i in range(largest.bit_length())]
-        axes.set_xticks(ticks, [str(tick) for tick in ticks])
-        axes.set_xlabel("k, tries at each problem")
-        axes.set_ylabel("pass@k on held-out problems")
-        if curves:
-            axes.legend(loc="best")
-            _at_least(axes, 0.1)
-    return path
-
-
-def draw_learning(train: Sequence[Curve], dev: Sequence[Curve], labels: Sequence[str], path: Path) -> Path:
-    """Training reward at the left, pass@1 on dev problems at the right; arguments as in `draw_pass_at_k`."""
-    with _canvas(9.6, 4.4, path) as figure:
-        left, right = figure.subplots(1, 2)
-        for axes, curves, title, marker in (
-            (left, train, "reward in training", False),
-            (right, dev, "dev pass@1", True),
-        ):
-            for curve in curves:
-                _line(axes, curve, labels.index(curve.label), marker=marker)
-            axes.set_xlabel("update")
-            axes.xaxis.get_major_locator().set_params(integer=True)
+    def panel(
+        self, stem: str, title: str, alt: str, draw: Callable[[Axes], None], *,
+        width: float = WIDTH, height: float = HEIGHT, legend: Sequence[ArmStyle] = (),
+    ) -> Panel:  # fmt: skip
+        """One drawing on one pair of axes."""
+        with canvas(width, height) as figure:
+            axes = figure.subplots()
+            draw(axes)
             axes.set_title(title)
-            if curves:
-                _at_least(axes, 0.1)
-            else:
-                axes.text(0.5, 0.5, "nothing logged", transform=axes.transAxes, ha="center", color="#666666")
-        handles, names = (left if train else right).get_legend_handles_labels()
-        if handles:
-            figure.legend(handles, names, loc="outside lower center", ncols=len(handles))
-    return path
+            return save(figure, self.folder, self.prefix + stem, alt=alt, legend=legend)
+
+    def legend(self, drawn: Sequence[Curve]) -> tuple[ArmStyle, ...]:
+        """Styles of the arms in the curves, in the order of the arms."""
+        labels = {curve.label for curve in drawn}
+        return tuple(style for label, style in self.styles.items() if label in labels)
 
 
-def draw_grids(grids: Sequence[Grid], path: Path, *, centre: float | None, label: str) -> Path:
-    """Heat maps side by side on one colour scale, each cell with its number.
-
-    Args:
-        grids: one panel each; at least one.
-        path: of the PNG file.
-        centre: value in the middle of a diverging scale (1 for an advantage scale), or None for a sequential one.
-        label: of the colour bar.
-    """
-    with _canvas(3.5 * len(grids) + 1.0, 3.8, path) as figure:
-        panels = np.atleast_1d(figure.subplots(1, len(grids), sharey=True))
-        norm, colours = _colour_scale(np.concatenate([grid.values.ravel() for grid in grids]), centre)
-        for axes, grid in zip(panels, grids, strict=True):
-            image = axes.imshow(grid.values, origin="lower", cmap=colours, norm=norm, aspect="auto")
-            _label_cells(axes, grid, image)
-            _edge_ticks(axes, grid)
-            axes.set_title(grid.label)
-            axes.set_xlabel("denoising progress")
-        panels[0].set_ylabel("pass rate of the prompt's group")
-        figure.colorbar(image, ax=list(panels), label=label, shrink=0.9)
-    return path
-
-
-def _colour_scale(values: Floats, centre: float | None) -> tuple[Any, str]:
-    """A norm and a colour map that grey-scale printing and colour-blind readers keep apart."""
-    from matplotlib.colors import Normalize
-
-    known = values[np.isfinite(values)]
-    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
-    if centre is None:
-        return Normalize(0.0, high or 1.0), "cividis"
-    reach = max(centre - low, high - centre, 0.1)
-    return Normalize(centre - reach, centre + reach), "PuOr_r"
-
-
-def _label_cells(axes: Axes, grid: Grid, image: Any) -> None:
-    axes.grid(False)
-    axes.set_facecolor("#c8c8c8")
-    for (row, column), value in np.ndenumerate(grid.values):
-        if not np.isfinite(value):
-            continue
-        red, green, blue, _ = image.cmap(image.norm(value))
-        dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
-        axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=9, color="white" if dark else "black")
-
-
-def _edge_ticks(axes: Axes, grid: Grid) -> None:
-    """Ticks at the edges of the bins, with the edges' values."""
-    rows, columns = grid.values.shape
-    axes.set_xticks(np.arange(columns + 1) - 0.5, [f"{edge:g}" for edge in grid.column_edges])
-    axes.set_yticks(np.arange(rows + 1) - 0.5, [f"{edge:g}" for edge in grid.row_edges])
-
-
-def _line(axes: Axes, curve: Curve, number: int, *, marker: bool) -> None:
-    colour = COLOURS[number % len(COLOURS)]
-    alone = len(curve.x) == 1
-    axes.plot(
-        curve.x,
-        curve.y,
-        color=colour,
-        linestyle=DASHES[number % len(DASHES)],
-        marker=MARKERS[number % len(MARKERS)] if marker or alone else None,
-        markevery=_at_powers_of_two(curve.x) if not alone and marker and axes.get_xscale() == "log" else None,
-        markersize=5.5,
-        linewidth=1.8,
-        label=curve.label,
+def forest(drawer: Drawer, context: Context, rows: Sequence[Measured]) -> Figure | None:
+    """All trained arms by primary outcome; None without a difference."""
+    compared = [row for row in rows if row.difference is not None and row.arm.trained]
+    if not compared:
+        return None
+    panels = []
+    for name, heading in primary_of(rows).items():
+        pairs = [(row.label, row.difference.get(name) if row.difference else None) for row in compared]
+        alt = f"Forest plot: difference in {heading} to {context.baseline}, a row an arm, with 95 % intervals"
+        draw = partial(drawing.draw_forest, rows=pairs, styles=drawer.styles)
+        height = 0.85 + 0.24 * len(pairs)
+        panels.append(drawer.panel(f"forest-{_file_name(name)}", heading, alt, draw, width=NARROW, height=height))
+    return Figure(
+        caption=f"Paired difference to {context.baseline} with its 95 % interval, filled where that excludes 0.",
+        panels=tuple(panels),
     )
-    if curve.low is not None and curve.high is not None:
-        if alone:
-            axes.vlines(curve.x, curve.low, curve.high, color=colour, linewidth=1.4)
-        else:
-            axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.13, linewidth=0)
 
 
-def _at_least(axes: Axes, span: float) -> None:
-    """Widen a vertical axis of nearly equal rates, which would otherwise blow up rounding errors."""
-    low, high = axes.get_ylim()
-    if high - low < span:
-        axes.set_ylim(max(low - span / 2, -0.01), max(low - span / 2, -0.01) + span)
+def tries(drawer: Drawer, context: Context) -> Figure | None:
+    """pass@k and distinct right solutions against k; None without evaluations."""
+    found = curves.pass_at_k_curves(context.arms)
+    if not found:
+        return None
+    distinct = [curve for curve in curves.distinct_right_curves(context.arms) if len(curve.x) > 1]
+    legend = drawer.legend(found)
+    panels = [
+        drawer.panel(
+            "pass_at_k", "pass@k", "Lines: pass@k against the number of tries k, one an arm",
+            partial(drawing.draw_tries, curves=found, styles=drawer.styles), legend=legend,
+        )
+    ]  # fmt: skip
+    if distinct:
+        panels.append(
+            drawer.panel(
+                "distinct_right_at_k", "different right solutions among k",
+                "Lines: number of different right solutions among k tries, one an arm",
+                partial(drawing.draw_tries, curves=distinct, styles=drawer.styles), legend=drawer.legend(distinct),
+            )
+        )  # fmt: skip
+    return Figure(
+        caption="Held-out problems, with 95 % bands. A gain at k = 1 that is lost at the largest k is sharpening.",
+        panels=tuple(panels),
+        legend=legend,
+    )
 
 
-def _at_powers_of_two(x: Floats) -> list[int]:
-    """Indices of 1, 2, 4, ... and of the last value: one marker a tick keeps curves apart."""
-    return [i for i, value in enumerate(x) if int(value).bit_count() == 1 or i == len(x) - 1]
+def frontier(drawer: Drawer, context: Context) -> Figure | None:
+    """pass@k and distinct right solutions against pass@1 along checkpoints; None without dev evaluations."""
+    panels, legend = [], ()
+    for name, heading in frontier_names(context).items():
+        found = frontier_curves(context, name)
+        legend = drawer.legend(found)
+        panels.append(
+            drawer.panel(
+                f"frontier-{_file_name(name)}", heading,
+                f"Paths along checkpoints: dev {heading} against dev pass@1, one an arm",
+                partial(drawing.draw_frontier, curves=found, styles=drawer.styles), legend=legend,
+            )
+        )  # fmt: skip
+    if not panels:
+        return None
+    return Figure(
+        caption="Each arm's path along its checkpoints on dev problems, mean over seeds: a ring where it starts, a "
+        "filled mark where it ends, dots for the ends of single seeds. An arm that is merely slower lies on the "
+        "baseline's path; one that trades better lies above it.",
+        panels=tuple(panels),
+        legend=legend,
+    )
 
 
-@contextmanager
-def _canvas(width: float, height: float, path: Path) -> Iterator[Figure]:
-    """A figure in house style, written to `path` at the end; no display and no global state is touched."""
-    try:
-        import matplotlib
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise DependencyError("figures need matplotlib; install it with: pip install 'steprs[plots]'") from None
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        FigureCanvasAgg(figure)
-        yield figure
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=150)
+def learning(drawer: Drawer, context: Context) -> Figure | None:
+    """Reward and entropy in training, pass@1 and pass@k on dev problems; None if nothing was logged."""
+    wanted = [
+        ("reward", "reward in training", "reward/mean", False),
+        ("dev-pass-1", "dev pass@1", "pass@1", True),
+        *(
+            (f"dev-{_file_name(name)}", f"dev {heading}", name, True)
+            for name, heading in frontier_names(context).items()
+            if name.startswith("pass")
+        ),
+        ("entropy", "token entropy in training, nats", "entropy", False),
+    ]
+    panels, legend = [], ()
+    for stem, title, key, dev in wanted:
+        found = curves.learning_curves(context.arms, key, dev=dev, window=1 if dev else SMOOTHING)
+        if not found:
+            continue
+        legend = drawer.legend(found)
+        panels.append(
+            drawer.panel(
+                f"learning-{stem}", title, f"Lines: {title} by update, one an arm",
+                partial(drawing.draw_updates, curves=found, styles=drawer.styles, marker=dev), legend=legend,
+            )
+        )  # fmt: skip
+    if not panels:
+        return None
+    return Figure(
+        caption=f"By update, mean over seeds; bands span the seeds. Curves of training are moving averages over "
+        f"{SMOOTHING} updates.",
+        panels=tuple(panels),
+        legend=legend,
+    )
+
+
+def endpoint_maps(drawer: Drawer, grid: Endpoints, outcomes: Mapping[str, str]) -> Figure:
+    """A heat map for each primary outcome: start of the schedule by its end, cells the difference to the baseline."""
+    panels = []
+    for name, heading in outcomes.items():
+        found = [[cell_estimate(grid, (start, end), name) for end in grid.ends] for start in grid.starts]
+        values = np.array([[np.nan if e is None else e.value for e in row] for row in found])
+        bold = np.array([[e is not None and e.excludes_zero for e in row] for row in found])
+        texts = [["" if e is None else drawing.minus(f"{e.value:+.3f}") for e in row] for row in found]
+        # Colours no stronger than what could have been told from 0.
+        reach = max(smallest_effect(e) for row in found for e in row if e is not None)
+        if grid.baseline is not None:
+            row, column = grid.starts.index(grid.baseline[0]), grid.ends.index(grid.baseline[1])
+            values[row, column], texts[row][column] = 0.0, "baseline"
+        draw = partial(
+            drawing.draw_endpoints,
+            starts=grid.starts,
+            ends=grid.ends,
+            values=values,
+            texts=texts,
+            bold=bold,
+            reach=reach,
+        )
+        alt = f"Heat map: difference in {heading} to the baseline by start and end of the schedule"
+        height = 0.9 + 0.38 * len(grid.starts)
+        panels.append(drawer.panel(f"endpoints-{_file_name(name)}", heading, alt, draw, width=NARROW, height=height))
+    return Figure(
+        caption="Difference to the baseline by the coefficient at the start and at the end of denoising, in multiples "
+        "of the risk scale; orange is more, purple less, bold where the interval excludes 0.",
+        panels=tuple(panels),
+    )
+
+
+def spent(drawer: Drawer, context: Context) -> Figure | None:
+    """The scale of advantages and the mass spent, by pass rate and progress, a panel an arm; None if not logged."""
+    scales = curves.grids(context.arms, "scale_grid")[:MOST_GRIDS]
+    if not scales:
+        return None
+    masses: dict[str, Grid] = {grid.label: grid for grid in curves.grids(context.arms, "mass_grid", empty=0.0)}
+    norm = drawing.diverging(np.concatenate([grid.values.ravel() for grid in scales]), 1.0, 0.5)
+    panels = []
+    for number, grid in enumerate(scales):
+        with canvas(NARROW, HEIGHT) as figure:
+            drawing.draw_mass_and_scale(figure, grid, masses.get(grid.label), norm)
+            figure.suptitle(drawer.styles[grid.label].label, x=0.02, ha="left", fontsize=9.5, fontweight="bold")
+            alt = f"Heat map of {grid.label}: scale of the advantage and share of its mass, by pass rate and progress"
+            stem = f"{drawer.prefix}scale-and-mass-{number + 1}"
+            panels.append(save(figure, drawer.folder, stem, alt=alt))
+    left_out = len(curves.grids(context.arms, "scale_grid")) - len(scales)
+    more = f" {left_out} more arms are in the table." if left_out else ""
+    return Figure(
+        caption="Large numbers and colour: by how much an advantage was multiplied, |A| / |r - mean r|, mean over "
+        "updates and seeds; 1 is centred GRPO. Small numbers and grey bars: share of all absolute advantage that was "
+        "spent there. A dot: no active token ever fell there." + more,
+        panels=tuple(panels),
+        narrow=True,
+    )
+
+
+def stacked_entropy(drawer: Drawer, rows: Sequence[Measured]) -> Figure | None:
+    """H(sig, ans) as H(ans) + H(sig|ans); None if it was not measured."""
+    parts = decomposition(rows)
+    if not parts:
+        return None
+    panel = drawer.panel(
+        "entropy-parts", "H(sig, ans) = H(ans) + H(sig|ans)",
+        "Stacked bars: entropy of final answers, and of signatures within the same answer, a row an arm",
+        partial(drawing.draw_decomposition, parts=parts), height=1.0 + 0.3 * len(parts),
+    )  # fmt: skip
+    return Figure(
+        caption="Blue: entropy of the final answers. Orange: entropy of the ways that lead to the same answer. "
+        "Together the entropy of both, mean over problems.",
+        panels=(panel,),
+    )
+
+
+def contexts_figure(folder: Path, contexts: Sequence[Compared]) -> Figure | None:
+    """Each arm's differences by context, a panel a primary outcome; None if no arm has one."""
+    labels = shared_labels(contexts)
+    arms = {arm.label: arm for each in contexts for arm in each.context.arms}
+    drawer = Drawer(folder=folder, prefix="", styles=arm_styles([*arms.values()], contexts[0].context.baseline))
+    legend, panels = tuple(drawer.styles[label] for label in labels), []
+    names = [(each.context.name, f"{each.start.value:.2f}" if each.start else "") for each in contexts]
+    for name, heading in shared_outcomes(contexts).items():
+        series = [(label, [each.difference(label, name) for each in contexts]) for label in labels]
+        alt = f"Differences in {heading} to the baseline of each context, one series an arm, with 95 % intervals"
+        panels.append(
+            drawer.panel(
+                f"contexts-{_file_name(name)}", heading, alt,
+                partial(drawing.draw_contexts, names=names, series=series, styles=drawer.styles),
+                width=NARROW, height=2.6, legend=legend,
+            )
+        )  # fmt: skip
+    if not labels or not panels:
+        return None
+    return Figure(
+        caption="Paired differences to the baseline of the same context with 95 % intervals, filled where they exclude "
+        "0. Below a context's name: pass@1 of the policy that training started from.",
+        panels=tuple(panels),
+        legend=legend,
+    )
+
+
+def _file_name(statistic: str) -> str:
+    """`pass@16` -> `pass-16`."""
+    return statistic.replace("@", "-").replace("_", "-")

@@ -1,285 +1,194 @@
-"""The report of a study: `report.md`, tables as CSV and JSON, figures as PNG. Everything from its folder alone."""
+"""A report as one HTML file that fetches nothing: style, script, figures and rollouts are inside."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+import base64
+import hashlib
+import html
+from functools import singledispatch
+from importlib import resources
+from string import Template
 
-from ..errors import RunFolderError
-from ..evaluation.compare import compare, summarise
-from ..evaluation.result import EvalResult
 from ..evaluation.statistics import Estimate
-from . import figures
-from .escape import escape_markdown
-from .runs import Arm, Study, read_study
-from .tables import Table, evaluation_notes, examples_table, to_csv, to_json, to_markdown
+from .document import Document, Figure, Files, NamedTable, Section, Sentences, Viewer
+from .elements import Html, element, joined
+from .escape import escape_terminal
+from .style import MUTED, PROPERTIES, ArmStyle
+from .tables import Cell, Table, show
+from .viewer import embedded
 
-SMOOTHING = 5
 
+def page(document: Document) -> str:
+    """The whole file.
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Report:
-    """What was written.
-
-    Attributes:
-        page: `report.md`.
-        main, differences: the two tables that matter.
-        reading: sentences that say what the tables show and what they cannot tell.
-        files: tables and figures.
+    The policy in its head forbids every address, and every script but the file's own, which is named by its hash.
     """
-
-    page: Path
-    main: Table
-    differences: Table
-    reading: tuple[str, ...]
-    files: tuple[Path, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Figure:
-    """A picture of the page: its file, what it is called, and the sentence under it."""
-
-    file: Path
-    title: str
-    caption: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Measured:
-    """An arm with its statistics, and their paired differences to the baseline (None for the baseline itself)."""
-
-    arm: Arm
-    summary: Mapping[str, Estimate]
-    difference: Mapping[str, Estimate] | None
-
-
-def write_report(folder: str | Path, output: str | Path | None = None) -> Report:
-    """Write the report of a folder with a `manifest.json`.
-
-    Args:
-        folder: of a demo or study.
-        output: where the report goes; the folder itself by default.
-
-    Raises:
-        RunFolderError: no manifest, or the baseline was not evaluated.
-        DependencyError: matplotlib is missing; names the install command.
-    """
-    study = read_study(folder)
-    rows = measured_arms(study)
-    out = Path(output or folder)
-    main, differences, sentences = main_table(study, rows), difference_table(study, rows), reading(study, rows)
-    pictures = _draw(study, out / "figures")
-    files = [*_write_tables({"main": main, "differences": differences}, out / "tables"), *(p.file for p in pictures)]
-    parts = [
-        *_head(study, main, differences, sentences),
-        *_figures(pictures, out),
-        *_details(study, rows, Path(folder)),
-    ]
-    page = out / "report.md"
-    page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    return Report(page=page, main=main, differences=differences, reading=sentences, files=tuple(files))
-
-
-def measured_arms(study: Study) -> list[Measured]:
-    """The evaluated arms of a study with their statistics.
-
-    Raises:
-        RunFolderError: the baseline was not evaluated.
-    """
-    baseline = study.arm(study.baseline)
-    if not baseline.evaluations:
-        raise RunFolderError(f"no eval.json in the folders of the baseline {study.baseline!r}; finish its runs first")
-    return [
-        Measured(
-            arm=arm,
-            summary=summarise(arm.evaluations),
-            difference=None if arm is baseline else compare(arm.evaluations, _baseline_for(arm, baseline)),
-        )
-        for arm in study.arms
-        if arm.evaluations
-    ]
-
-
-def columns_of(rows: Sequence[Measured]) -> dict[str, str]:
-    """Statistic -> heading, for every k that some arm has."""
-    tries = sorted({k for row in rows for result in row.arm.evaluations for k in result.k})
-    return {
-        **{f"pass@{k}": f"pass@{k}" for k in tries},
-        f"distinct_right@{tries[-1]}": f"distinct right@{tries[-1]}",
-        "collision_wrong": "wrong diversity",
-        "answer_entropy": "answer entropy",
-    }
-
-
-def main_table(study: Study, rows: Sequence[Measured]) -> Table:
-    """A row an arm, each statistic with its 95 % interval."""
-    columns = columns_of(rows)
-    cells = tuple((row.arm.label, *(row.summary.get(name) for name in columns)) for row in rows)
-    return Table(title=study.title, columns=("arm", *columns.values()), rows=cells, notes=(_interval_note(rows),))
-
-
-def difference_table(study: Study, rows: Sequence[Measured]) -> Table:
-    """A row an arm: the paired difference to the baseline with its 95 % interval."""
-    columns = columns_of(rows)
-    cells = tuple(
-        (row.arm.label, *(row.difference.get(name) for name in columns)) for row in rows if row.difference is not None
+    script = _data("page.js")
+    digest = base64.b64encode(hashlib.sha256(("\n" + script).encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
     )
-    headings = tuple(columns.values())
-    title = f"difference to {study.baseline}, paired by problem"
-    return Table(title=title, columns=("arm", *headings), rows=cells, signed=headings)
-
-
-def reading(study: Study, rows: Sequence[Measured]) -> tuple[str, ...]:
-    """What can be told from the intervals, and what cannot."""
-    columns = columns_of(rows)
-    untrained = next((row for row in rows if not row.arm.trained), None)
-    trained = [row for row in rows if row.arm.trained]
-    sentences = []
-    for row in trained:
-        if untrained is not None:
-            sentences.append(_against_base(row, untrained))
-        if row.difference is not None:
-            told = [
-                f"{text} {_in_words(row.difference[name])}" for name, text in columns.items() if name in row.difference
-            ]
-            sentences.append(f"{row.arm.label} against {study.baseline}: {'; '.join(told)}.")
-    seeds = min((len(row.arm.evaluations) for row in trained), default=0)
-    if 0 < seeds < 3:
-        sentences.append(
-            f"These intervals cover the choice of problems only: with {seeds} seed{'s' if seeds > 1 else ''} an arm, "
-            "what another training seed would give is not in them."
-        )
-    return tuple(sentences)
-
-
-def _against_base(row: Measured, base: Measured) -> str:
-    now, start = row.summary["pass@1"], base.summary["pass@1"]
-    verdict = "the intervals are not apart"
-    if now.low > start.high or now.high < start.low:
-        verdict = f"{'above' if now.value > start.value else 'below'}, and the intervals are apart"
-    return f"{row.arm.label}: pass@1 {now.value:.3f} against {start.value:.3f} of {base.arm.label}: {verdict}."
-
-
-def _in_words(estimate: Estimate) -> str:
-    return f"{estimate.value:+.3f} ({'interval excludes 0' if estimate.excludes_zero else 'cannot be told from 0'})"
-
-
-def _baseline_for(arm: Arm, baseline: Arm) -> list[EvalResult]:
-    """The baseline's evaluations, seed by seed where the arm has as many, else its first."""
-    return baseline.evaluations if len(baseline.evaluations) == len(arm.evaluations) else baseline.evaluations[:1]
-
-
-def _interval_note(rows: Sequence[Measured]) -> str:
-    result = rows[0].arm.evaluations[0]
-    seeds = max(len(row.arm.evaluations) for row in rows)
-    over = "problems and seeds" if seeds >= 3 else "problems"
-    return (
-        f"[95 % bootstrap interval over {over}]; {len(result.problems)} held-out problems of {result.task} "
-        f"({result.split}). "
-        "Distinct right: different right solutions. Wrong diversity: "
-        "chance that two wrong samples differ. Entropy in nats, bias-corrected (Miller-Madow)."
+    viewers = [b for section in document.sections for b in section.blocks if isinstance(b, Viewer)]
+    data = [f'<script type="application/json" id="rollouts">{embedded(viewer.data)}</script>' for viewer in viewers]
+    return Template(_data("page.html")).substitute(
+        policy=policy,
+        title=html.escape(_plain(document.title)),
+        style=_data("page.css"),
+        contents=_contents(document.sections),
+        head=_head(document),
+        body=joined(*(_section(section) for section in document.sections)),
+        footer=element("p", document.made),
+        data="\n".join(data),
+        script=script,
     )
 
 
-def _write_tables(tables: dict[str, Table], folder: Path) -> list[Path]:
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for name, table in tables.items():
-        for ending, text in (("csv", to_csv(table)), ("json", to_json(table))):
-            file = folder / f"{name}.{ending}"
-            file.write_text(text + "\n", encoding="utf-8")
-            written.append(file)
-    return written
+def _data(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
-def _draw(study: Study, folder: Path) -> list[Figure]:
-    labels = [arm.label for arm in study.arms]
-    pass_at_k = figures.pass_at_k_curves(study)
-    pictures = [
-        Figure(
-            file=figures.draw_pass_at_k(pass_at_k, labels, folder / "pass_at_k.png"),
-            title="pass@k",
-            caption="Chance that at least one of k samples is right, with 95 % bands over problems; "
-            "a gain at k = 1 that is lost at the largest k is sharpening.",
-        )
-    ]
-    train = figures.learning_curves(study, "reward/mean", window=SMOOTHING)
-    dev = figures.learning_curves(study, "pass@1", dev=True)
-    if train or dev:
-        pictures.append(
-            Figure(
-                file=figures.draw_learning(train, dev, labels, folder / "learning.png"),
-                title="Learning curves",
-                caption=f"Mean reward of the training rollouts (moving average over {SMOOTHING} updates) and pass@1 on "
-                "dev problems.",
+def _contents(sections: tuple[Section, ...]) -> Html:
+    """A list of the sections, those of level 3 inside the one before."""
+    items: list[tuple[Section, list[Section]]] = []
+    for section in sections:
+        if section.level == 2 or not items:
+            items.append((section, []))
+        else:
+            items[-1][1].append(section)
+    return element(
+        "ul",
+        *(
+            element("li", _link(top), element("ul", *(element("li", _link(s)) for s in parts)) if parts else "")
+            for top, parts in items
+        ),
+    )
+
+
+def _link(section: Section) -> Html:
+    return element("a", _plain(section.title), href=f"#{section.anchor}")
+
+
+def _head(document: Document) -> Html:
+    parts = [element("p", _plain(document.claim), class_="claim")] if document.claim else []
+    parts.append(element("p", *(element("span", _plain(fact)) for fact in document.facts), class_="facts"))
+    if document.warnings:
+        items = (element("li", _plain(warning)) for warning in document.warnings)
+        parts.append(element("ul", *items, class_="warnings"))
+    parts += [element("p", _plain(note), class_="notes") for note in document.notes]
+    return joined(*parts)
+
+
+def _section(section: Section) -> Html:
+    heading = element(f"h{section.level}", _plain(section.title), id=section.anchor)
+    return element("section", heading, *(_block(block) for block in section.blocks))
+
+
+@singledispatch
+def _block(block: object) -> Html:
+    raise TypeError(f"no way to show a {type(block).__name__} on a page")
+
+
+@_block.register
+def _sentences(block: Sentences) -> Html:
+    items = (element("li", _plain(item)) for item in block.items)
+    return element("ul", *items, class_="warnings" if block.warning else "sentences")
+
+
+@_block.register
+def _named_table(block: NamedTable) -> Html:
+    count = len(block.table.rows)
+    size = f"{_plain(block.table.title)} ({count} row{'s' if count > 1 else ''})"
+    if block.display == "file":
+        link = element("a", size, href=f"tables/{block.name}.csv")
+        return element("p", link, ", in the folder beside this page", class_="under")
+    shown = _table(block.table)
+    if block.display == "open":
+        return joined(element("p", _plain(block.table.title), class_="title"), shown)
+    return element("details", element("summary", size), shown, class_="folded")
+
+
+@_block.register
+def _figure(block: Figure) -> Html:
+    kind = " narrow" if block.narrow else " three" if len(block.panels) == 3 else ""
+    crowded = " crowded" if any(style.colour == MUTED for style in block.legend) else ""
+    legend = element("ul", *(_entry(style) for style in block.legend), class_="legend") if block.legend else ""
+    panels = element("div", *(Html(panel.svg) for panel in block.panels), class_=f"panels{kind}")
+    return element("figure", legend, panels, element("figcaption", _plain(block.caption)), class_=f"drawn{crowded}")
+
+
+@_block.register
+def _files(block: Files) -> Html:
+    return element(
+        "dl",
+        *(
+            element(
+                "div", element("dt", _plain(label)), *(element("dd", element("code", _plain(name))) for name in names)
             )
+            for label, names in block.arms
+        ),
+        class_="folders",
+    )
+
+
+@_block.register
+def _viewer(block: Viewer) -> Html:
+    return joined(Html(_data("viewer.html")), element("p", _plain(" ".join(block.notes)), class_="under"))
+
+
+def _table(given: Table) -> Html:
+    table, counts = given.folded()
+    at_left = table.left_aligned
+    head = (
+        element("th", _plain(column), scope="col", class_="text" if left else False)
+        for column, left in zip(table.columns, at_left, strict=True)
+    )
+    body = (
+        element(
+            "tr",
+            element("th", _plain(show(row[0])), element("small", count) if count else "", scope="row"),
+            *(_cell(table, cell, column) for cell, column in zip(row[1:], table.columns[1:], strict=True)),
         )
-    for name, title, centre, empty, label, caption in _GRIDS:
-        if found := figures.grids(study, name, empty=empty):
-            file = figures.draw_grids(found, folder / f"{name}.png", centre=centre, label=label)
-            pictures.append(Figure(file=file, title=title, caption=caption))
-    return pictures
+        for row, count in zip(table.rows, counts, strict=True)
+    )
+    shown = element("table", element("thead", element("tr", *head)), element("tbody", *body))
+    # A region that scrolls must be reachable by keyboard.
+    scroller = element("div", shown, class_="wide", tabindex=0, role="region", aria_label=_plain(table.title))
+    notes = element("p", _plain(" ".join(table.notes)), class_="under") if table.notes else ""
+    return joined(scroller, notes)
 
 
-_GRIDS = (
-    (
-        "scale_grid",
-        "Mean advantage scale",
-        1.0,
-        None,
-        "|A| / |r - mean r|",
-        "How much an advantage was multiplied, by pass rate of the prompt's group and denoising progress, averaged "
-        "over updates; 1 is centred GRPO, grey cells had no active token.",
-    ),
-    (
-        "mass_grid",
-        "Where the advantage was spent",
-        None,
-        0.0,
-        "share of the sum of |A|",
-        "Share of each update's total absolute advantage, by the same two coordinates, averaged over "
-        "updates; the cells of a panel sum to 1.",
-    ),
-)
+def _cell(table: Table, cell: Cell, column: str) -> Html:
+    if isinstance(cell, str):
+        return element("td", _plain(cell), class_="text")
+    value, _, ends = table.show(cell, column).replace("-", "−").partition(" ")
+    told = isinstance(cell, Estimate) and column in table.signed and cell.excludes_zero
+    return element("td", value, element("small", ends) if ends else "", class_="told" if told else False)
 
 
-def _head(study: Study, main: Table, differences: Table, sentences: Sequence[str]) -> list[str]:
-    return [
-        f"# {escape_markdown(study.title)}",
-        *(escape_markdown(note) for note in study.notes),
-        "## Results",
-        to_markdown(main),
-        to_markdown(differences),
-        "## Reading",
-        "\n".join(f"- {escape_markdown(sentence)}" for sentence in sentences),
-    ]
+def _entry(style: ArmStyle) -> Html:
+    """A legend's entry: a piece of the arm's line, and its name."""
+    colour = f"var({PROPERTIES[style.colour]})"
+    dash = "" if style.dash == "-" else " ".join(f"{1.7 * length:g}" for length in style.dash[1])
+    line = element("line", x1=0, y1=6, x2=32, y2=6, stroke=colour, stroke_width=2, stroke_dasharray=dash or False)
+    mark = element("path", d=_MARKS[style.marker], fill=colour, stroke=colour, transform="translate(16 6)")
+    sample = element("svg", line, mark, viewBox="0 0 32 12", aria_hidden="true")
+    name = element("span", _plain(style.label))
+    return element("li", element("button", sample, name, type="button", data_arm=style.key, aria_pressed="false"))
 
 
-def _figures(pictures: Sequence[Figure], out: Path) -> list[str]:
-    parts = ["## Figures"]
-    for picture in pictures:
-        where = picture.file.relative_to(out).as_posix()
-        parts += [f"### {picture.title}", f"![{picture.title}]({where})", f"*{escape_markdown(picture.caption)}*"]
-    return parts
+_MARKS = {
+    "o": "M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0Z",
+    "s": "M-3.2-3.2H3.2V3.2H-3.2Z",
+    "D": "M0-4.2L4.2 0L0 4.2L-4.2 0Z",
+    "d": "M0-4.2L2.6 0L0 4.2L-2.6 0Z",
+    "v": "M-4-3H4L0 4Z",
+    "^": "M-4 3H4L0-4Z",
+    "P": "M-1.3-4H1.3V-1.3H4V1.3H1.3V4H-1.3V1.3H-4V-1.3H-1.3Z",
+    "X": "M-4-2.2L-2.2-4L0-1.8L2.2-4L4-2.2L1.8 0L4 2.2L2.2 4L0 1.8L-2.2 4L-4 2.2L-1.8 0Z",
+}
 
 
-def _details(study: Study, rows: Sequence[Measured], folder: Path) -> list[str]:
-    first = [(row.arm.label, row.arm.evaluations[0]) for row in rows]
-    decoding = [
-        f"- **{escape_markdown(label)}**: {escape_markdown('; '.join(evaluation_notes(r)))}" for label, r in first
-    ]
-    return [
-        "## How it was decoded",
-        "\n".join(decoding),
-        "## Completions",
-        *(to_markdown(examples_table(result)) for _, result in first if result.examples),
-        "## Files",
-        "\n".join(_folder_line(arm, folder) for arm in study.arms),
-        f"Made from these folders alone with `python -m steprs.report {folder.name.replace('`', '')}`.",
-    ]
-
-
-def _folder_line(arm: Arm, folder: Path) -> str:
-    names = ", ".join(f"`{run.path.relative_to(folder).as_posix()}/`" for run in arm.runs)
-    return f"- **{escape_markdown(arm.label)}**: {names}"
+def _plain(text: str) -> str:
+    """Text with every invisible character shown by its number: a label or a completion may hold anything."""
+    return escape_terminal(text)

@@ -1,12 +1,4 @@
-"""Reads folders: a run's files, and the arms that a manifest puts side by side. Never writes into them.
-
-`manifest.json` of a study or demo:
-
-    {"title": "...", "baseline": "centred GRPO", "notes": ["..."],
-     "arms": [{"label": "base", "folders": ["base"]}, {"label": "centred GRPO", "folders": ["centred"]}]}
-
-An arm has one folder a seed; each holds at least `eval.json`, and a training run's other files if it is one.
-"""
+"""Reads one folder of a run or an evaluation. Never writes into it."""
 
 from __future__ import annotations
 
@@ -19,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import RunFolderError, unknown_name
+from ..errors import RunFolderError
 from ..evaluation.result import EvalResult
 
 Floats = NDArray[np.float64]
@@ -67,37 +59,9 @@ class RunRecord:
         """Edges of the rows (`grid_pass_rate_edges`) or columns (`grid_progress_edges`); equal bins by default."""
         return np.asarray(self.outcome.get(name) or np.linspace(0, 1, bins + 1), dtype=np.float64)
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Arm:
-    """Runs that differ in their seed only, under one label."""
-
-    label: str
-    runs: tuple[RunRecord, ...]
-
-    @property
-    def evaluations(self) -> list[EvalResult]:
-        """One a seed; empty if none was made."""
-        return [run.evaluation for run in self.runs if run.evaluation is not None]
-
-    @property
-    def trained(self) -> bool:
-        """True iff its folders are training runs."""
-        return any(run.metrics for run in self.runs)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Study:
-    """Arms to compare, in the order of the tables."""
-
-    title: str
-    arms: tuple[Arm, ...]
-    baseline: str
-    notes: tuple[str, ...] = ()
-
-    def arm(self, label: str) -> Arm:
-        """The arm with that label."""
-        return next(arm for arm in self.arms if arm.label == label)
+    def traces(self) -> Mapping[str, Any]:
+        """`traces.json`, rollouts to look at; empty if there is none. Read when asked: it is large."""
+        return read_json(self.path / "traces.json")
 
 
 def mean_of_known(stacked: Floats) -> Floats:
@@ -123,41 +87,20 @@ def read_run(path: str | Path) -> RunRecord:
     evaluation = folder / "eval.json"
     return RunRecord(
         path=folder,
-        config=_json(folder / "config.json"),
-        metrics=_jsonl(folder / "metrics.jsonl"),
-        dev=_jsonl(folder / "dev.jsonl"),
-        outcome=_json(folder / "result.json"),
+        config=read_json(folder / "config.json"),
+        metrics=read_jsonl(folder / "metrics.jsonl"),
+        dev=read_jsonl(folder / "dev.jsonl"),
+        outcome=read_json(folder / "result.json"),
         evaluation=EvalResult.load(evaluation) if evaluation.is_file() else None,
     )
 
 
-def read_study(path: str | Path) -> Study:
-    """The arms of a folder with a `manifest.json`.
+def read_json(file: Path) -> Mapping[str, Any]:
+    """A mapping, empty where there is no file.
 
     Raises:
-        RunFolderError: no manifest, or one that names folders or a baseline that are not there.
+        RunFolderError: the file holds something else.
     """
-    folder = Path(path)
-    manifest = _json(folder / "manifest.json")
-    if not manifest:
-        raise RunFolderError(f"{folder} has no manifest.json; a report needs the folder of a demo or study")
-    try:
-        arms = tuple(
-            Arm(label=arm["label"], runs=tuple(read_run(folder / name) for name in arm["folders"]))
-            for arm in manifest["arms"]
-        )
-        baseline, title = manifest["baseline"], manifest["title"]
-    except (KeyError, TypeError) as error:
-        raise RunFolderError(
-            f"{folder / 'manifest.json'} lacks {error}; write it again with the command that made it"
-        ) from None
-    labels = [arm.label for arm in arms]
-    if baseline not in labels:
-        raise RunFolderError(f"{folder / 'manifest.json'}: {unknown_name('baseline', baseline, labels)}")
-    return Study(title=title, arms=arms, baseline=baseline, notes=tuple(manifest.get("notes", ())))
-
-
-def _json(file: Path) -> Mapping[str, Any]:
     if not file.is_file():
         return {}
     try:
@@ -169,8 +112,12 @@ def _json(file: Path) -> Mapping[str, Any]:
     return content
 
 
-def _jsonl(file: Path) -> tuple[Mapping[str, Any], ...]:
-    """Whole lines; a last line torn by a kill is left out, a bad line before it is an error."""
+def read_jsonl(file: Path) -> tuple[Mapping[str, Any], ...]:
+    """Whole lines; a last line torn by a kill is left out.
+
+    Raises:
+        RunFolderError: a bad line before the last.
+    """
     if not file.is_file():
         return ()
     lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]

@@ -6,8 +6,8 @@ import csv
 import io
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import ArgumentError, unknown_name
@@ -19,6 +19,7 @@ from .escape import escape_markdown, escape_terminal
 Cell = Estimate | float | int | str | None
 FORMATS = ("text", "markdown", "csv", "json")
 MISSING = "–"
+DIGITS = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +31,8 @@ class Table:
         columns: names; the first column holds the row's label.
         rows: cells; an `Estimate` is shown with its interval, None as a dash.
         signed: columns that hold differences, whose numbers carry their sign.
+        digits: decimals of a column's numbers, where they are not three.
+        under: a column of counts that is shown below the row's label, to save width; files have it as it is.
         notes: sentences below the table.
     """
 
@@ -38,6 +41,8 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     signed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    digits: Mapping[str, int] = field(default_factory=dict)
+    under: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse a ragged table."""
@@ -54,10 +59,22 @@ class Table:
 
     def shown(self) -> list[list[str]]:
         """Every cell as a person reads it, not yet escaped."""
-        return [
-            [show(cell, signed=column in self.signed) for column, cell in zip(self.columns, row, strict=True)]
-            for row in self.rows
-        ]
+        return [[self.show(cell, column) for column, cell in zip(self.columns, row, strict=True)] for row in self.rows]
+
+    def show(self, cell: Cell, column: str) -> str:
+        """One cell as a person reads it."""
+        return show(cell, signed=column in self.signed, digits=self.digits.get(column, DIGITS))
+
+    def folded(self) -> tuple[Table, tuple[str, ...]]:
+        """The table without its column `under`, and what that column says of each row, e.g. "4 seeds"."""
+        if self.under is None:
+            return self, ("",) * len(self.rows)
+        at = self.columns.index(self.under)
+        counts = tuple(_counted(row[at], self.under) for row in self.rows)
+        columns = (*self.columns[:at], *self.columns[at + 1 :])
+        return replace(
+            self, columns=columns, rows=tuple((*row[:at], *row[at + 1 :]) for row in self.rows), under=None
+        ), counts
 
     def render(self, format: str) -> str:
         """The table as "text", "markdown", "csv" or "json"."""
@@ -67,19 +84,20 @@ class Table:
         return writers[format](self)
 
 
-def show(cell: Cell, *, signed: bool = False) -> str:
-    """A cell as a person reads it: three decimals, and the interval in brackets.
+def show(cell: Cell, *, signed: bool = False, digits: int = DIGITS) -> str:
+    """A cell as a person reads it: three decimals, the interval in brackets, thousands set apart.
 
-    >>> show(0.4567), show(0.02, signed=True), show(None), show(16)
-    ('0.457', '+0.020', '–', '16')
+    >>> show(0.4567), show(0.02, signed=True), show(None), show(16), show(215030)
+    ('0.457', '+0.020', '–', '16', '215,030')
     """
     if isinstance(cell, Estimate):
-        return f"{show(cell.value, signed=signed)} [{show(cell.low, signed=signed)}, {show(cell.high, signed=signed)}]"
+        value, low, high = (show(each, signed=signed, digits=digits) for each in (cell.value, cell.low, cell.high))
+        return f"{value} [{low}, {high}]"
     if cell is None or (isinstance(cell, float) and not math.isfinite(cell)):
         return MISSING
     if isinstance(cell, float):
-        return f"{cell:+.3f}" if signed else f"{cell:.3f}"
-    return str(cell)
+        return f"{cell:+.{digits}f}" if signed else f"{cell:.{digits}f}"
+    return f"{cell:,}" if isinstance(cell, int) else cell
 
 
 def to_text(table: Table) -> str:
@@ -173,9 +191,14 @@ def statistics_table(result: EvalResult, other: EvalResult | None = None) -> Tab
 
 
 def evaluation_notes(result: EvalResult) -> tuple[str, ...]:
+    """How it was decoded, what differs from training, which prompts were left out, and what the intervals are."""
+    settings, *others = decoding_notes(result)
+    return (f"decoding: {settings}; seed {result.seed}; intervals: 95 % bootstrap over problems", *others)
+
+
+def decoding_notes(result: EvalResult) -> tuple[str, ...]:
     """How it was decoded, what differs from training, and which prompts were left out."""
-    settings = ", ".join(f"{name}={value}" for name, value in result.decoding.items())
-    notes = [f"decoding: {settings}; seed {result.seed}; intervals: 95 % bootstrap over problems"]
+    notes = [", ".join(f"{name}={value}" for name, value in result.decoding.items())]
     if result.decode_differences:
         notes.append("decoding differs from training: " + "; ".join(result.decode_differences))
     if result.dropped:
@@ -187,6 +210,11 @@ def examples_table(result: EvalResult, count: int = 4) -> Table:
     """The first completion of some problems."""
     rows = tuple((e.prompt, e.completion, e.status) for e in result.examples[:count])
     return Table(title=f"completions of {result.policy}", columns=("prompt", "completion", "verdict"), rows=rows)
+
+
+def _counted(cell: Cell, noun: str) -> str:
+    """`1 seed`, `4 seeds`."""
+    return f"{cell} {noun.removesuffix('s') if cell == 1 else noun}"
 
 
 def _two_labels(first: str, second: str) -> Sequence[str]:

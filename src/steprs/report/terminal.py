@@ -1,4 +1,4 @@
-"""The main tables on a terminal: two lines a cell, so that intervals fit into 80 columns."""
+"""A report on a terminal: two lines a cell, so that intervals fit into 80 columns."""
 
 from __future__ import annotations
 
@@ -10,6 +10,21 @@ from rich.text import Text
 from ..evaluation.statistics import Estimate
 from .escape import escape_terminal
 from .tables import Cell, Table, show
+from .write import Report
+
+
+def show_report(report: Report) -> None:
+    """The main tables, the reading of them, and where the files lie."""
+    for table in report.tables:
+        print_table(table)
+    print()
+    for warning in report.warnings:
+        print(f"! {escape_terminal(warning)}")
+    for sentence in report.reading:
+        print(f"- {escape_terminal(sentence)}")
+    print(f"\npage:    {report.page}\nreport:  {report.markdown}")
+    for folder in sorted({file.parent for file in report.files}):
+        print(f"{folder.name + ':':<8} {folder}/")
 
 
 def print_table(table: Table, console: Console | None = None) -> None:
@@ -19,13 +34,17 @@ def print_table(table: Table, console: Console | None = None) -> None:
         table: what to print.
         console: where; standard output by default.
     """
+    table, counts = table.folded()
     title = Text(escape_terminal(table.title))
     grid = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     for column, at_left in zip(table.columns, table.left_aligned, strict=True):
         heading = Text("\n".join(escape_terminal(column).split()))
         grid.add_column(heading, justify="left" if at_left else "right", no_wrap=True)
-    for row in table.rows:
-        grid.add_row(*(_cell(cell, column in table.signed) for cell, column in zip(row, table.columns, strict=True)))
+    for row, count in zip(table.rows, counts, strict=True):
+        cells = [_cell(cell, column in table.signed) for cell, column in zip(row, table.columns, strict=True)]
+        if count:
+            cells[0].append(f"\n{count}", style="dim")
+        grid.add_row(*cells)
     out = console or Console()
     out.print(grid)
     for note in table.notes:

@@ -12,7 +12,7 @@ from steprs.evaluation.result import EvalResult
 from steprs.experiments import demo, worker
 from steprs.experiments.pieces import MEASURED, measurement
 from steprs.policies.tiny import create_tiny
-from steprs.report.runs import read_study
+from steprs.report.study import read_study
 from steprs.tasks import get_task
 
 
@@ -54,8 +54,10 @@ def test_calibration_comes_first_and_once(stages, tmp_path):
     assert json.loads((tmp_path / "demo" / "demo.json").read_text())["finished"] is True
     for folder, _ in [*demo.BASES.values(), *demo.ARMS.values()]:
         (tmp_path / "demo" / folder).mkdir()
-    study = read_study(tmp_path / "demo")
-    assert [arm.label for arm in study.arms] == [*demo.BASES, *demo.ARMS] and study.baseline == "centred GRPO"
+    (context,) = read_study(tmp_path / "demo").contexts
+    assert [arm.label for arm in context.arms] == [*demo.BASES, *demo.ARMS] and context.baseline == "centred GRPO"
+    assert [arm.label for arm in context.trained] == list(demo.ARMS)
+    assert context.find("StepRS decreasing").fields == {"risk.schedule.start": 1, "risk.schedule.end": 0}
 
 
 def test_an_unfinished_demo_goes_on_with_the_same_settings_only(stages, tmp_path, monkeypatch, capsys):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import io
 import json
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -15,10 +13,6 @@ from steprs.errors import ArgumentError
 from steprs.evaluation.statistics import Estimate
 from steprs.report.tables import Table, evaluation_tables, show
 from steprs.report.terminal import print_table
-
-_spec = importlib.util.spec_from_file_location("report_study", Path(__file__).with_name("study.py"))
-study = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(study)
 
 HALF = Estimate(value=0.5, low=0.25, high=0.75, level=0.95, problems=8, seeds=1)
 TABLE = Table(
@@ -87,21 +81,37 @@ def test_show_signs_and_gaps():
     assert show(float("inf")) == "–"
 
 
-def test_an_evaluation_in_every_format():
-    result = study.evaluation("policy", 0.3, 16)
+def test_an_evaluation_in_every_format(made):
+    result = made.evaluation("policy", 0.3, 16)
     value = result.summary()["pass@1"]
     assert show(value) in evaluation_tables(result)
     assert "&lt;script&gt;" in evaluation_tables(result, format="markdown")
     rows = {row[0]: row for row in csv.reader(io.StringIO(evaluation_tables(result, format="csv")))}
     assert float(rows["pass@1"][1]) == value.value and float(rows["pass@1"][2]) == value.low
     plain = json.loads(evaluation_tables(result, format="json"))
-    assert plain["examples"]["rows"][0]["completion"] == study.NASTY
+    assert plain["examples"]["rows"][0]["completion"] == made.NASTY
 
 
-def test_a_second_evaluation_adds_the_paired_difference():
-    better, worse = study.evaluation("better", 0.45, 16), study.evaluation("worse", 0.3, 16)
+def test_a_second_evaluation_adds_the_paired_difference(made):
+    better, worse = made.evaluation("better", 0.45, 16), made.evaluation("worse", 0.3, 16)
     plain = json.loads(evaluation_tables(better, worse, format="json"))["statistics"]
     row = next(row for row in plain["rows"] if row["statistic"] == "pass@1")
     assert row["difference"]["value"] == pytest.approx(row["better"]["value"] - row["worse"]["value"])
     wide = row["better"]["high"] - row["better"]["low"]
     assert row["difference"]["high"] - row["difference"]["low"] < wide / 2, "pairing narrows the interval"
+
+
+def test_a_count_below_the_label_saves_a_column():
+    table = Table(title="t", columns=("arm", "seeds", "x"), rows=(("a", 1, HALF), ("b", 12, HALF)), under="seeds")
+    folded, counts = table.folded()
+    assert folded.columns == ("arm", "x") and counts == ("1 seed", "12 seeds")
+    out = io.StringIO()
+    print_table(table, Console(file=out, width=80))
+    assert "12 seeds" in out.getvalue()
+    assert table.render("csv").splitlines()[0] == "arm,seeds,x,x low,x high", "files keep the column"
+
+
+def test_digits_and_thousands():
+    table = Table(title="t", columns=("arm", "minutes", "tokens"), rows=(("a", 1.25, 215030),), digits={"minutes": 1})
+    assert table.shown() == [["a", "1.2", "215,030"]]
+    assert table.render("csv").splitlines()[1] == "a,1.25,215030"

@@ -1,0 +1,203 @@
+"""How figures look: one colour, dash and marker an arm, and the colours that the page swaps in its dark theme."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import DependencyError
+from .escape import escape_terminal
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from .study import Arm
+
+# Okabe and Ito's palette, which colour-blind readers tell apart; markers and dashes say the same again.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7", "#56b4e9")
+MARKERS = ("o", "s", "D", "v", "P", "^")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)))
+BASE_DASHES: tuple[Any, ...] = ((0, (4, 1.5)), (0, (1, 1)), (0, (4, 1.2, 1, 1.2)))
+INK, MUTED, GRID, PAPER, REST = "#1c2024", "#60646c", "#e2e4e8", "#fdfdfe", "#b3b7bf"
+# Colour in a file -> custom property of the page, which has a value for each theme.
+PROPERTIES = {
+    INK: "--ink",
+    MUTED: "--muted",
+    GRID: "--rule",
+    PAPER: "--paper",
+    REST: "--rest",
+    **{colour: f"--series-{i}" for i, colour in enumerate(COLOURS, 1)},
+}
+SETTINGS: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.labelsize": 9,
+    "axes.titlesize": 9.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.edgecolor": MUTED,
+    "axes.linewidth": 0.7,
+    "axes.labelcolor": MUTED,
+    "axes.titlecolor": INK,
+    "axes.facecolor": "none",
+    "figure.facecolor": PAPER,
+    "grid.color": GRID,
+    "grid.linewidth": 0.7,
+    "text.color": INK,
+    "text.parse_math": False,  # a label may hold a dollar sign
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "xtick.major.size": 3,
+    "ytick.major.size": 3,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "legend.handlelength": 2.6,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "steprs",  # the same study gives the same bytes
+}
+MOST_STYLED = len(COLOURS) * len(DASHES)  # trained arms that can be told apart by their look
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArmStyle:
+    """How an arm is drawn in every figure.
+
+    Attributes:
+        key: names the arm in the page, e.g. `arm-3`.
+        label: the arm's, safe to show.
+        colour: one of the module's.
+        dash: matplotlib's line style.
+        marker: matplotlib's marker.
+        width: of its lines, in points.
+    """
+
+    key: str
+    label: str
+    colour: str
+    dash: Any
+    marker: str
+    width: float = 1.7
+
+
+def arm_styles(arms: Sequence[Arm], baseline: str) -> dict[str, ArmStyle]:
+    """A style for every arm: untrained ones in ink, trained ones in colour.
+
+    With more trained arms than can be told apart, all but the baseline are grey.
+    """
+    styles: dict[str, ArmStyle] = {}
+    bases = trained = 0
+    crowded = sum(arm.trained for arm in arms) > MOST_STYLED
+    for number, arm in enumerate(arms):
+        if not arm.trained:
+            colour, dash, marker, width = INK, BASE_DASHES[bases % len(BASE_DASHES)], "oXd"[bases % 3], 1.4
+            bases += 1
+        elif crowded and arm.label != baseline:
+            colour, dash, marker, width = MUTED, "-", "o", 0.8
+        else:
+            lap, place = divmod(trained, len(COLOURS))
+            colour, dash, marker, width = COLOURS[place], DASHES[lap], MARKERS[(place + lap) % len(MARKERS)], 1.7
+            trained += 1
+        styles[arm.label] = ArmStyle(
+            key=f"arm-{number}", label=escape_terminal(arm.label), colour=colour, dash=dash, marker=marker, width=width
+        )
+    return styles
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Panel:
+    """One drawing.
+
+    Attributes:
+        alt: what it shows, for whoever cannot see it; safe to show.
+        svg: for the page, without a legend.
+        files: as PNG and SVG.
+    """
+
+    alt: str
+    svg: str
+    files: tuple[Path, ...]
+
+
+@contextmanager
+def canvas(width: float, height: float) -> Iterator[Figure]:
+    """An empty figure in house style; no display and no global state is touched.
+
+    Args:
+        width: inches.
+        height: inches.
+
+    Raises:
+        DependencyError: matplotlib is missing; names the install command.
+    """
+    try:
+        import matplotlib
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise DependencyError("figures need matplotlib; install it with: pip install 'steprs[plots]'") from None
+    with matplotlib.rc_context(SETTINGS):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(figure)
+        yield figure
+
+
+def save(figure: Figure, folder: Path, stem: str, *, alt: str, legend: Sequence[ArmStyle] = ()) -> Panel:
+    """Write a figure as PNG and SVG, with a legend of its own, and return it for the page, which has one for all.
+
+    Args:
+        figure: made on a `canvas`.
+        folder: of the files.
+        stem: their name without ending.
+        alt: what it shows and what its axes are.
+        legend: arms that are drawn in it.
+    """
+    from .inline import inline_svg
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, artist in enumerate(figure.findobj(lambda artist: artist.get_gid() is not None)):
+        artist.set_gid(f"{artist.get_gid()}.{number}")  # one arm has several marks, and an id belongs to one element
+    alt = escape_terminal(alt)
+    bare = _svg(figure, alt)
+    if legend:
+        _add_legend(figure, legend)
+    files = tuple(folder / f"{stem}.{ending}" for ending in ("png", "svg"))
+    # Sizes are in points, so one layout serves every format.
+    figure.savefig(files[0], dpi=180, metadata={"Title": alt, "Software": None})
+    figure.set_layout_engine("none")
+    files[1].write_text(_svg(figure, alt) if legend else bare, encoding="utf-8")
+    return Panel(alt=alt, svg=inline_svg(bare, prefix=stem, alt=alt), files=files)
+
+
+def _svg(figure: Figure, alt: str) -> str:
+    text = StringIO()
+    figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Title": alt})
+    return text.getvalue()
+
+
+def _add_legend(figure: Figure, all_styles: Sequence[ArmStyle]) -> None:
+    """A legend below the axes, for which the figure grows; grey arms share an entry."""
+    from matplotlib.lines import Line2D
+
+    styles = [style for style in all_styles if style.colour != MUTED]
+    if grey := [style for style in all_styles if style.colour == MUTED]:
+        styles.append(replace(grey[0], label=f"{len(grey)} other arms"))
+    handles = [
+        Line2D([], [], color=s.colour, linestyle=s.dash, marker=s.marker, markersize=4.5, linewidth=s.width)
+        for s in styles
+    ]
+    longest = max(len(style.label) for style in styles)
+    columns = max(1, min(len(styles), int(figure.get_figwidth() * 13 // (longest + 7))))
+    figure.set_figheight(figure.get_figheight() + 0.2 * -(-len(styles) // columns) + 0.1)
+    # A label that begins with an underscore would be left out.
+    labels = [f" {s.label}" if s.label.startswith("_") else s.label for s in styles]
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
