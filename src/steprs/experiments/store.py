@@ -13,8 +13,15 @@ from typing import Any
 from ..config import PretrainConfig, RunConfig
 
 _SAMPLE_BYTES = 1 << 20
-_NOT_THE_RUN = ("name", "output")
-_NOT_THE_TRAINING = ("trackers", "log_completions", "keep_last", "store_rollouts")
+# Defaults are left out, so that a setting that a later version adds leaves the runs that never had it where they are.
+_NOT_THE_RUN: Any = {
+    "name": True,
+    "output": True,
+    "train": {"trackers", "log_completions", "keep_last", "store_rollouts"},
+    "eval": {"denoising", "backslide_problems"},
+}
+_THE_POLICY = {"policy", "task", "sampler"}
+_NOT_THE_POLICY = {"name", "output", "max_minutes"}
 
 
 class Store:
@@ -25,25 +32,25 @@ class Store:
 
     def run(self, config: RunConfig) -> Path:
         """A training run; what does not change its numbers (name, place, trackers) is not in the hash."""
-        tree = config.model_dump(mode="json", exclude=set(_NOT_THE_RUN))
-        for name in _NOT_THE_TRAINING:
-            del tree["train"][name]
+        tree = config.model_dump(mode="json", exclude=_NOT_THE_RUN, exclude_defaults=True)
         return self._at("run", {"config": tree, "weights": weights_digest(config.policy.path)})
 
     def calibration(self, config: RunConfig) -> Path:
         """A measured capability and the scale that the rule makes of it."""
-        tree = config.model_dump(mode="json", include={"policy", "task", "sampler"})
-        rule = config.risk.calibration.model_dump(mode="json")
+        tree = config.model_dump(mode="json", include=_THE_POLICY, exclude_defaults=True)
+        rule = config.risk.calibration.model_dump(mode="json", exclude_defaults=True)
         return self._at("calibration", {**tree, "rule": rule, "weights": weights_digest(config.policy.path)})
 
     def base(self, config: RunConfig, way: Mapping[str, Any]) -> Path:
         """An evaluation of a policy before training, decoded in one `way`."""
-        tree = config.model_dump(mode="json", include={"policy", "task", "sampler"})
+        tree = config.model_dump(mode="json", include=_THE_POLICY, exclude_defaults=True)
         return self._at("base", {**tree, "way": dict(way), "weights": weights_digest(config.policy.path)})
 
     def policy(self, config: PretrainConfig) -> Path:
         """A pretrained base policy."""
-        return self._at("policy", config.model_dump(mode="json", exclude={*_NOT_THE_RUN, "max_minutes"}))
+        return self._at(
+            "policy", config.model_dump(mode="json", exclude={"name", "output", "max_minutes"}, exclude_defaults=True)
+        )
 
     def _at(self, kind: str, content: Mapping[str, Any]) -> Path:
         return self.root / f"{kind}-{content_hash(content)}"
