@@ -157,11 +157,13 @@ class TestTrainAndEval:
         assert "--resume" in again.stderr
 
     def test_a_run_is_evaluated_and_compared(self, trained: Trained) -> None:
-        table = steprs_process("eval", "run", "--format", "markdown", "--compare", "run", cwd=trained.folder)
+        words = ("--format", "markdown", "--compare", "run", "--traces", "2")
+        table = steprs_process("eval", "run", *words, cwd=trained.folder)
         assert table.returncode == 0, table.stderr
         assert "pass@1" in table.stdout
         assert "|" in table.stdout
         assert (trained.folder / "run/eval.json").exists()
+        assert len(json.loads((trained.folder / "run/traces.json").read_text())["problems"]) == 2
 
     def test_every_logged_key_is_explained(self, trained: Trained) -> None:
         page = (ROOT / "docs/metrics.md").read_text()
