@@ -38,7 +38,7 @@ def draw_updates(axes: Axes, curves: Sequence[Curve], styles: Mapping[str, ArmSt
     for curve in curves:
         _line(axes, curve, styles[curve.label], marker=marker, band=_band(curves))
     axes.set_xlabel("update")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.locator_params(axis="x", integer=True)
     _at_least(axes)
 
 
@@ -47,13 +47,16 @@ def draw_frontier(axes: Axes, curves: Sequence[Curve], styles: Mapping[str, ArmS
     for curve in curves:
         style = styles[curve.label]
         axes.plot(
-            curve.x, curve.y, color=style.colour, linestyle=style.dash, linewidth=style.width, marker=".",
-            markersize=4, gid=style.key,
+            curve.x, curve.y, color=style.colour, linestyle=style.dash, linewidth=style.width, gid=style.key,
+            marker=None if style.quiet else ".", markersize=4, alpha=0.5 if style.quiet else 1, zorder=_level(style),
         )  # fmt: skip
-        for x, y in curve.points:
+        for x, y in () if style.quiet else curve.points:
             axes.plot([x], [y], ".", color=style.colour, markersize=5, alpha=0.45, gid=style.key)
         axes.plot([curve.x[0]], [curve.y[0]], "o", color=style.colour, markerfacecolor=PAPER, markersize=5, zorder=3)
-        axes.plot([curve.x[-1]], [curve.y[-1]], style.marker, color=style.colour, markersize=6.5, gid=style.key)
+        axes.plot(
+            [curve.x[-1]], [curve.y[-1]], style.marker, color=style.colour, gid=style.key, zorder=_level(style),
+            markersize=4 if style.quiet else 6.5,
+        )  # fmt: skip
     axes.set_xlabel("dev pass@1")
     _at_least(axes)
 
@@ -215,7 +218,7 @@ def diverging(values: Floats, centre: float, least: float) -> Any:
     return Normalize(centre - reach, centre + reach)
 
 
-def _signed(value: float, _: int) -> str:
+def _signed(value: float, _: float) -> str:
     return minus(f"{value:+g}") if abs(value) > 1e-12 else "0"
 
 
@@ -237,7 +240,9 @@ def _line(axes: Axes, curve: Curve, style: ArmStyle, *, marker: bool, band: floa
         color=style.colour,
         linestyle=style.dash,
         linewidth=style.width,
-        marker=style.marker if marker or alone else None,
+        marker=style.marker if (marker and not style.quiet) or alone else None,
+        alpha=0.5 if style.quiet else 1,
+        zorder=_level(style),
         markevery=_at_powers_of_two(curve.x) if not alone and marker and axes.get_xscale() == "log" else None,
         markersize=4.5,
         gid=style.key,
@@ -249,6 +254,10 @@ def _line(axes: Axes, curve: Curve, style: ArmStyle, *, marker: bool, band: floa
             axes.fill_between(
                 curve.x, curve.low, curve.high, color=style.colour, alpha=band, linewidth=0, gid=style.key
             )
+
+
+def _level(style: ArmStyle) -> float:
+    return 1.9 if style.quiet else 2.1
 
 
 def _band(curves: Sequence[Curve]) -> float:

@@ -106,7 +106,8 @@ def tries(drawer: Drawer, context: Context) -> Figure | None:
             )
         )  # fmt: skip
     return Figure(
-        caption="Held-out problems, with 95 % bands. A gain at k = 1 that is lost at the largest k is sharpening.",
+        caption="Held-out problems, with 95 % bands where there are few arms. A gain at k = 1 that is lost at the "
+        "largest k is sharpening.",
         panels=tuple(panels),
         legend=legend,
     )
@@ -114,7 +115,8 @@ def tries(drawer: Drawer, context: Context) -> Figure | None:
 
 def frontier(drawer: Drawer, context: Context) -> Figure | None:
     """pass@k and distinct right solutions against pass@1 along checkpoints; None without dev evaluations."""
-    panels, legend = [], ()
+    panels: list[Panel] = []
+    legend: tuple[ArmStyle, ...] = ()
     for name, heading in frontier_names(context).items():
         found = frontier_curves(context, name)
         legend = drawer.legend(found)
@@ -148,7 +150,8 @@ def learning(drawer: Drawer, context: Context) -> Figure | None:
         ),
         ("entropy", "token entropy in training, nats", "entropy", False),
     ]
-    panels, legend = [], ()
+    panels: list[Panel] = []
+    legend: tuple[ArmStyle, ...] = ()
     for stem, title, key, dev in wanted:
         found = curves.learning_curves(context.arms, key, dev=dev, window=1 if dev else SMOOTHING)
         if not found:

@@ -13,7 +13,7 @@ from ..evaluation.statistics import Estimate
 from .document import Document, Figure, Files, NamedTable, Section, Sentences, Viewer
 from .elements import Html, element, joined
 from .escape import escape_terminal
-from .style import MUTED, PROPERTIES, ArmStyle
+from .style import PROPERTIES, ArmStyle
 from .tables import Cell, Table, show
 from .viewer import embedded
 
@@ -111,7 +111,7 @@ def _named_table(block: NamedTable) -> Html:
 @_block.register
 def _figure(block: Figure) -> Html:
     kind = " narrow" if block.narrow else " three" if len(block.panels) == 3 else ""
-    crowded = " crowded" if any(style.colour == MUTED for style in block.legend) else ""
+    crowded = " crowded" if any(style.quiet for style in block.legend) else ""
     legend = element("ul", *(_entry(style) for style in block.legend), class_="legend") if block.legend else ""
     panels = element("div", *(Html(panel.svg) for panel in block.panels), class_=f"panels{kind}")
     return element("figure", legend, panels, element("figcaption", _plain(block.caption)), class_=f"drawn{crowded}")

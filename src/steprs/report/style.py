@@ -88,6 +88,11 @@ class ArmStyle:
     marker: str
     width: float = 1.7
 
+    @property
+    def quiet(self) -> bool:
+        """One of many: drawn in grey, below the others."""
+        return self.colour == MUTED
+
 
 def arm_styles(arms: Sequence[Arm], baseline: str) -> dict[str, ArmStyle]:
     """A style for every arm: untrained ones in ink, trained ones in colour.
@@ -188,8 +193,8 @@ def _add_legend(figure: Figure, all_styles: Sequence[ArmStyle]) -> None:
     """A legend below the axes, for which the figure grows; grey arms share an entry."""
     from matplotlib.lines import Line2D
 
-    styles = [style for style in all_styles if style.colour != MUTED]
-    if grey := [style for style in all_styles if style.colour == MUTED]:
+    styles = [style for style in all_styles if not style.quiet]
+    if grey := [style for style in all_styles if style.quiet]:
         styles.append(replace(grey[0], label=f"{len(grey)} other arms"))
     handles = [
         Line2D([], [], color=s.colour, linestyle=s.dash, marker=s.marker, markersize=4.5, linewidth=s.width)
