@@ -9,11 +9,12 @@ from functools import singledispatch
 from importlib import resources
 from string import Template
 
+from ..drawing import MUTED
 from ..evaluation.statistics import Estimate
 from .document import Document, Figure, Files, NamedTable, Section, Sentences, Viewer
 from .elements import Html, element, joined
 from .escape import escape_terminal
-from .style import MUTED, PROPERTIES, ArmStyle
+from .style import PROPERTIES, ArmStyle
 from .tables import Cell, Table, show
 from .viewer import embedded
 
