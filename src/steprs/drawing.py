@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's palette, which colour-blind readers tell apart; markers and dashes say the same again.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7", "#56b4e9")
 MARKERS = ("o", "s", "D", "v", "P", "^")
-DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)))
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)))
 INK, MUTED, GRID, PAPER, REST = "#1c2024", "#60646c", "#e2e4e8", "#fdfdfe", "#b3b7bf"
 SETTINGS: dict[Any, Any] = {
     "font.size": 9,

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..drawing import COLOURS, INK, MUTED, PAPER, REST
 from ..evaluation.statistics import Estimate
 from .curves import Curve, Grid
 from .escape import escape_terminal
 from .runs import Floats
-from .style import COLOURS, INK, MUTED, PAPER, REST, ArmStyle
+from .style import ArmStyle
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

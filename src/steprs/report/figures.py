@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..drawing import canvas
 from . import curves, drawing
 from .curves import Curve, Grid
 from .diversity import decomposition
@@ -20,7 +21,7 @@ from .overview import Compared, shared_labels, shared_outcomes
 from .reading import smallest_effect
 from .results import Measured, primary_of
 from .study import Context
-from .style import ArmStyle, Panel, arm_styles, canvas, save
+from .style import ArmStyle, Panel, arm_styles, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
