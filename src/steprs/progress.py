@@ -36,7 +36,11 @@ class _Lines:
         self.last = now
         spent = now - self.started
         left = spent / max(self.done, 1) * (self.total - self.done)
-        print(f"{self.title} {self.done}/{self.total}  {spent:.0f} s, {left:.0f} s left  {text}".rstrip(), flush=True)
+        print(
+            f"{self.title} {self.done}/{self.total}  {spent:.0f} s, {left:.0f} s left  {text}".rstrip(),
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 @dataclass
@@ -47,7 +51,7 @@ class _Silent:
 
 @contextmanager
 def track(title: str, total: int, *, done: int = 0, show: bool = True) -> Iterator[Progress]:
-    """Show progress of `total` units.
+    """Show progress of `total` units on standard error: what a command prints may go into a file.
 
     Args:
         title: what is going on, in a word or two.
@@ -55,7 +59,8 @@ def track(title: str, total: int, *, done: int = 0, show: bool = True) -> Iterat
         done: units already done by an earlier, resumed run.
         show: false for every process but the main one.
 
-    >>> with track("counting", 2) as bar:
+    >>> from contextlib import redirect_stderr
+    >>> with redirect_stderr(sys.stdout), track("counting", 2) as bar:
     ...     bar.advance(2, "all")
     counting 2/2  0 s, 0 s left  all
     """

@@ -81,6 +81,10 @@ class Rewards:
     verdicts: tuple[Verdict, ...]
     binary: bool
 
+    def to(self, device: torch.device | str) -> Rewards:
+        """The same rewards on another device: verifiers run on the CPU, advantages where the rollouts are."""
+        return dataclasses.replace(self, rewards_PG=self.rewards_PG.to(device), valid_PG=self.valid_PG.to(device))
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decoding:

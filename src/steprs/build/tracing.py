@@ -59,7 +59,7 @@ class TraceRecorder:
         options = self._settings.advantage
         rows = torch.arange(wanted * trajectory.group_size, device=trajectory.completion_ids_BL.device)
         # Progress and advantage are defined on the merged order of states; what is shown is the order as decoded.
-        decoded, rewards = trajectory.rows(rows), _first(rewards, wanted, len(rows))
+        decoded, rewards = trajectory.rows(rows), _first(rewards, wanted, len(rows)).to(rows.device)
         states = merged(decoded, self._settings.loss.shrinkage)
         group = trajectory.group_size
         advantages_BL = None

@@ -163,7 +163,7 @@ def rollouts(run: Run, accelerator: Accelerator, update: int) -> tuple[Trajector
         raise NonFiniteError(f"update {update}: {error}. {_where_nonfinite(policy)}") from None
     texts = decode_completions(policy, trajectory)
     rewards = score_rollouts(run.task, problems, texts, settings.group_size, bad_rewards=settings.bad_rewards)
-    return merged(trajectory, settings.loss.shrinkage), rewards, problems, texts
+    return merged(trajectory, settings.loss.shrinkage), rewards.to(policy.device), problems, texts
 
 
 def collect_batch(run: Run, accelerator: Accelerator, update: int, folder: RunFolder | None = None) -> UpdateBatch:
