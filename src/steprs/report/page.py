@@ -9,7 +9,6 @@ from functools import singledispatch
 from importlib import resources
 from string import Template
 
-from ..drawing import MUTED
 from ..evaluation.statistics import Estimate
 from .document import Document, Figure, Files, NamedTable, Section, Sentences, Viewer
 from .elements import Html, element, joined
