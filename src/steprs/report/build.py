@@ -10,7 +10,7 @@ from typing import Literal
 
 from . import figures
 from .costs import cost_table
-from .diversity import diversity_table
+from .diversity import denoising_table, diversity_table
 from .document import Block, Document, Files, NamedTable, Section, Sentences
 from .endpoints import endpoint_table, endpoints
 from .figures import Drawer
@@ -97,6 +97,7 @@ def _context(each: Compared, prefix: str, folder: Path) -> Iterable[Section]:
     yield _section("Where the advantage went", figures.spent(drawer, context))
     if rows:
         yield _section("Diversity", figures.stacked_entropy(drawer, rows), _named("diversity", diversity_table(rows)))
+        yield _section("Denoising", _named("denoising", denoising_table(rows)))
     yield _section("Cost", _named("cost", cost_table(context)))
 
 

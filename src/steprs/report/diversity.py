@@ -1,13 +1,23 @@
-"""Diversity taken apart: different answers, and different ways to the same answer."""
+"""Diversity taken apart, and the course of denoising: statistics of the samples beside the primary outcomes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
 from .results import Measured, largest_k
 from .tables import Table
 
-ANSWERS, GIVEN_ANSWER, JOINT = "answer_entropy_traced", "signature_entropy_given_answer", "signature_entropy"
+ANSWERS, GIVEN_ANSWER, JOINT = "answer_entropy_traced", "signature_entropy_given_answer", "signature_entropy_joint"
+
+DENOISING: Mapping[str, str] = {
+    "commit_progress": "committed",
+    "commit_progress_right": "right ones",
+    "commit_progress_wrong": "wrong ones",
+    "reveal_order": "order",
+    "backslide_rate": "backslides",
+    "backslide_rate_wrong": "of the wrong",
+}
 
 
 def diversity_table(rows: Sequence[Measured]) -> Table:
@@ -38,6 +48,38 @@ def diversity_table(rows: Sequence[Measured]) -> Table:
             ),
         ),
     )
+
+
+def denoising_table(rows: Sequence[Measured]) -> Table | None:
+    """When answers are fixed, in which order, how often right ones are lost, and entropy over progress.
+
+    None if the evaluations did not look into denoising.
+    """
+    seen = {name for row in rows for name in row.summary}
+    columns = {name: heading for name, heading in DENOISING.items() if name in seen}
+    columns |= {name: heading for name in sorted(seen) if (heading := _span(name)) is not None}
+    cells = tuple((row.label, *(row.summary.get(name) for name in columns)) for row in rows)
+    kept = tuple(row for row in cells if any(cell is not None for cell in row[1:]))
+    if not columns:
+        return None
+    return Table(
+        title="the course of denoising",
+        columns=("arm", *columns.values()),
+        rows=kept,
+        notes=(
+            "Committed: progress at which the final answer was fixed. Order: 1 from left to right, -1 from right to "
+            "left. Backslides: right in some state, wrong in the end; among all samples, and among the wrong ones. "
+            "Entropy: of the tokens revealed between two progresses, in nats.",
+        ),
+    )
+
+
+def _span(name: str) -> str | None:
+    """`entropy_tau_0.2_0.4` -> `entropy .2-.4`; None for another statistic."""
+    if (found := re.fullmatch(r"entropy_tau_([\d.]+)_([\d.]+)", name)) is None:
+        return None
+    low, high = (f"{float(edge):g}".removeprefix("0") or "0" for edge in found.groups())
+    return f"entropy {low} to {high}"
 
 
 def decomposition(rows: Sequence[Measured]) -> list[tuple[str, float, float]]:

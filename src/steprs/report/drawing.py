@@ -175,7 +175,7 @@ def draw_endpoints(
     bold: Floats, reach: float,
 ) -> None:  # fmt: skip
     """Differences by the ends of the schedule, around 0; colours reach to `reach` at least."""
-    draw_cells(axes, values, texts, diverging(values, 0.0, reach), "PuOr_r", bold=bold)
+    draw_cells(axes, values, texts, diverging(values, 0.0, least=reach), "PuOr_r", bold=bold)
     axes.set_xticks(np.arange(len(ends)) + 0.5, [f"{end:g}" for end in ends])
     axes.set_yticks(np.arange(len(starts)) + 0.5, [f"{start:g}" for start in starts])
     axes.set_xlabel("end (text finished)")
@@ -204,18 +204,19 @@ def draw_mass_and_scale(figure: Figure, scale: Grid, mass: Grid | None, norm: An
         bars.set_axis_off()
 
 
-def diverging(values: Floats, centre: float, least: float) -> Any:
+def diverging(values: Floats, centre: float, *, least: float, most: float = np.inf) -> Any:
     """A norm with `centre` in the middle of a diverging map, which reaches as far on both sides.
 
     Args:
         values: what is shown; NaN is passed over.
         centre: the neutral value.
         least: the reach is at least this, so that noise is not blown up.
+        most: and at most this, so that one odd panel does not bleach the others; what lies beyond has the last colour.
     """
     from matplotlib.colors import Normalize
 
     known = values[np.isfinite(values)]
-    reach = max(float(np.abs(known - centre).max()) if known.size else 0.0, least)
+    reach = min(max(float(np.abs(known - centre).max()) if known.size else 0.0, least), most)
     return Normalize(centre - reach, centre + reach)
 
 

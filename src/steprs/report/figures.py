@@ -73,12 +73,15 @@ def forest(drawer: Drawer, context: Context, rows: Sequence[Measured]) -> Figure
     if not compared:
         return None
     panels = []
-    for name, heading in primary_of(rows).items():
+    outcomes = primary_of(rows)
+    for name, heading in outcomes.items():
         pairs = [(row.label, row.difference.get(name) if row.difference else None) for row in compared]
         alt = f"Forest plot: difference in {heading} to {context.baseline}, a row an arm, with 95 % intervals"
         draw = partial(drawing.draw_forest, rows=pairs, styles=drawer.styles)
         height = 0.85 + 0.24 * len(pairs)
-        panels.append(drawer.panel(f"forest-{_file_name(name)}", heading, alt, draw, width=NARROW, height=height))
+        panels.append(
+            drawer.panel(f"forest-{_file_name(name)}", heading, alt, draw, width=_width(outcomes), height=height)
+        )
     return Figure(
         caption=f"Paired difference to {context.baseline} with its 95 % interval, filled where that excludes 0.",
         panels=tuple(panels),
@@ -198,7 +201,8 @@ def endpoint_maps(drawer: Drawer, grid: Endpoints, outcomes: Mapping[str, str]) 
         )
         alt = f"Heat map: difference in {heading} to the baseline by start and end of the schedule"
         height = 0.9 + 0.38 * len(grid.starts)
-        panels.append(drawer.panel(f"endpoints-{_file_name(name)}", heading, alt, draw, width=NARROW, height=height))
+        stem = f"endpoints-{_file_name(name)}"
+        panels.append(drawer.panel(stem, heading, alt, draw, width=_width(outcomes), height=height))
     return Figure(
         caption="Difference to the baseline by the coefficient at the start and at the end of denoising, in multiples "
         "of the risk scale; orange is more, purple less, bold where the interval excludes 0.",
@@ -212,7 +216,7 @@ def spent(drawer: Drawer, context: Context) -> Figure | None:
     if not scales:
         return None
     masses: dict[str, Grid] = {grid.label: grid for grid in curves.grids(context.arms, "mass_grid", empty=0.0)}
-    norm = drawing.diverging(np.concatenate([grid.values.ravel() for grid in scales]), 1.0, 0.5)
+    norm = drawing.diverging(np.concatenate([grid.values.ravel() for grid in scales]), 1.0, least=0.5, most=1.0)
     panels = []
     for number, grid in enumerate(scales):
         with canvas(NARROW, HEIGHT) as figure:
@@ -256,14 +260,15 @@ def contexts_figure(folder: Path, contexts: Sequence[Compared]) -> Figure | None
     drawer = Drawer(folder=folder, prefix="", styles=arm_styles([*arms.values()], contexts[0].context.baseline))
     legend, panels = tuple(drawer.styles[label] for label in labels), []
     names = [(each.context.name, f"{each.start.value:.2f}" if each.start else "") for each in contexts]
-    for name, heading in shared_outcomes(contexts).items():
+    outcomes = shared_outcomes(contexts)
+    for name, heading in outcomes.items():
         series = [(label, [each.difference(label, name) for each in contexts]) for label in labels]
         alt = f"Differences in {heading} to the baseline of each context, one series an arm, with 95 % intervals"
         panels.append(
             drawer.panel(
                 f"contexts-{_file_name(name)}", heading, alt,
                 partial(drawing.draw_contexts, names=names, series=series, styles=drawer.styles),
-                width=NARROW, height=2.6, legend=legend,
+                width=_width(outcomes), height=2.6, legend=legend,
             )
         )  # fmt: skip
     if not labels or not panels:
@@ -274,6 +279,11 @@ def contexts_figure(folder: Path, contexts: Sequence[Compared]) -> Figure | None
         panels=tuple(panels),
         legend=legend,
     )
+
+
+def _width(panels: Mapping[str, str]) -> float:
+    """Three panels share a row of the page, others stand two in a row: type is about as large in both."""
+    return NARROW if len(panels) == 3 else WIDTH
 
 
 def _file_name(statistic: str) -> str:

@@ -86,11 +86,11 @@ def mean_over_seeds(values: Sequence[float]) -> Estimate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Matched:
-    """An arm's last checkpoints against the baseline's paths.
+    """The last checkpoints of one arm against the paths of another.
 
     Attributes:
-        differences: arm minus baseline at the arm's pass@1, for each seed within the baseline's reach.
-        above, below: seeds whose pass@1 lies outside it.
+        differences: one minus the other at the pass@1 of one's last checkpoint, for each seed whose path reaches it.
+        above, below: seeds in which that pass@1 lies outside the other's path.
         last: pass@1 of the last checkpoints, for every seed compared.
     """
 
@@ -100,26 +100,30 @@ class Matched:
     last: tuple[float, ...]
 
 
-def matched(arm: Arm, baseline: Arm, name: str) -> Matched:
-    """An arm against the baseline at the same pass@1, seed by seed; a seed that only one of them has is left out."""
-    others = dict(zip(baseline.seeds, baseline.runs, strict=True))
+def matched(one: Arm, other: Arm, name: str) -> Matched:
+    """Compare one's last checkpoints with the other's paths, seed by seed; seeds that only one has are left out."""
+    others = dict(zip(other.seeds, other.runs, strict=True))
     differences, last = [], []
     above = below = 0
-    for seed, run in zip(arm.seeds, arm.runs, strict=True):
+    for seed, run in zip(one.seeds, one.runs, strict=True):
         _, x, y = path(run, name)
-        _, base_x, base_y = path(others[seed], name) if seed in others else (x[:0],) * 3
-        if not x.size or not base_x.size:
+        _, other_x, other_y = path(others[seed], name) if seed in others else (x[:0],) * 3
+        if not x.size or not other_x.size:
             continue
         last.append(float(x[-1]))
-        above += x[-1] > base_x.max()
-        below += x[-1] < base_x.min()
-        if not math.isnan(at_same := value_at(base_x, base_y, float(x[-1]))):
+        above += int(x[-1] > other_x.max())
+        below += int(x[-1] < other_x.min())
+        if not math.isnan(at_same := value_at(other_x, other_y, float(x[-1]))):
             differences.append(float(y[-1]) - at_same)
     return Matched(differences=tuple(differences), above=above, below=below, last=tuple(last))
 
 
 def matched_table(context: Context) -> Table | None:
-    """What each arm has at matched pass@1, minus the baseline; None without dev evaluations of both."""
+    """What each arm has at matched pass@1, minus the baseline; None without dev evaluations of both.
+
+    Two rows an arm: at the pass@1 where the arm ended, and at the one where the baseline ended. An arm that went beyond
+    the baseline can be compared at the second only, one that stayed behind at the first only.
+    """
     baseline = context.find(context.baseline)
     names = frontier_names(context)
     if baseline is None or not baseline.trained or not names:
@@ -128,24 +132,33 @@ def matched_table(context: Context) -> Table | None:
     for arm in context.trained:
         if arm is baseline:
             continue
-        each = [matched(arm, baseline, name) for name in names]
-        if each[0].last:
-            last = float(np.mean(each[0].last))
-            cells.append((arm.label, _reach(each[0]), last, *(_cell(found.differences) for found in each)))
+        at_its_own = [matched(arm, baseline, name) for name in names]
+        at_the_baselines = [_reversed(matched(baseline, arm, name)) for name in names]
+        for where, each in (("its own", at_its_own), ("the baseline's", at_the_baselines)):
+            if each[0].last:
+                last = float(np.mean(each[0].last))
+                cells.append((arm.label, where, last, _reach(each[0]), *(_cell(found.differences) for found in each)))
     if not cells:
         return None
     headings = tuple(names.values())
     return Table(
         title=f"difference to {context.baseline} at the same dev pass@1",
-        columns=("arm", "seeds within reach", "last dev pass@1", *headings),
+        columns=("arm", "at the last pass@1", "which is", "seeds within reach", *headings),
         rows=tuple(cells),
         signed=headings,
         notes=(
-            "Each arm's last checkpoint against the baseline's curve of the same seed, linear between checkpoints, at "
-            "the arm's pass@1 (the mean where the curve passes it more than once). A seed whose pass@1 lies outside "
-            "the baseline's is not extrapolated. [95 % interval of Student's t over seeds], from three seeds on.",
+            "Seed by seed: the last checkpoint of the one against the path of the other at the same pass@1, linear "
+            "between checkpoints (the mean where a path passes it more than once). Nothing is extrapolated: in seeds "
+            "counted as above or below, the arm lies outside what both reached. [95 % interval of Student's t over "
+            "seeds], from three seeds on.",
         ),
     )
+
+
+def _reversed(found: Matched) -> Matched:
+    """The same comparison told from the other arm's side."""
+    differences = tuple(-value for value in found.differences)
+    return Matched(differences=differences, above=found.below, below=found.above, last=found.last)
 
 
 def frontier_curves(context: Context, name: str) -> list[Curve]:

@@ -195,7 +195,7 @@ for (const figure of document.querySelectorAll("figure.drawn")) {
   const drawProblem = ({ problem, context, arm }) => {
     const head = context.arms[selects.arm.value];
     const rows = [["Prompt", problem.prompt], ["Answer", problem.answer],
-      ["Schedule", [head.schedule, head.coordinate && `over ${head.coordinate}`].filter(Boolean).join(" ")],
+      ["Schedule", head.schedule && `${head.schedule} over ${head.coordinate}`],
       ["Pass rate", arm.pass_rate === null ? "" : arm.pass_rate.toFixed(2)]];
     find(".problem").replaceChildren(...rows.filter(([, text]) => text).map(([term, text]) => {
       const row = make("div");

@@ -17,6 +17,8 @@ from .style import PROPERTIES, ArmStyle
 from .tables import Cell, Table, show
 from .viewer import embedded
 
+MANY_COLUMNS = 8
+
 
 def page(document: Document) -> str:
     """The whole file.
@@ -151,7 +153,8 @@ def _table(given: Table) -> Html:
         )
         for row, count in zip(table.rows, counts, strict=True)
     )
-    shown = element("table", element("thead", element("tr", *head)), element("tbody", *body))
+    dense = "dense" if len(table.columns) > MANY_COLUMNS else False
+    shown = element("table", element("thead", element("tr", *head)), element("tbody", *body), class_=dense)
     # A region that scrolls must be reachable by keyboard.
     scroller = element("div", shown, class_="wide", tabindex=0, role="region", aria_label=_plain(table.title))
     notes = element("p", _plain(" ".join(table.notes)), class_="under") if table.notes else ""

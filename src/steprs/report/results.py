@@ -124,7 +124,7 @@ def main_table(title: str, rows: Sequence[Measured]) -> Table:
     cells = tuple((row.label, len(row.seeds), *(row.summary.get(name) for name in columns)) for row in rows)
     return Table(
         title=title, columns=("arm", "seeds", *columns.values()), rows=cells, notes=(_note(rows, columns),),
-        under="seeds",
+        under="seeds", optional=_optional(rows),
     )  # fmt: skip
 
 
@@ -143,6 +143,7 @@ def difference_table(context: Context, rows: Sequence[Measured]) -> Table:
         rows=cells,
         signed=headings,
         under="pairs",
+        optional=_optional(rows),
     )
 
 
@@ -209,6 +210,12 @@ def _alone(arm: Arm) -> Measured:
 def _against(row: Measured, baseline: Measured) -> Measured:
     found, pairs = difference(row, baseline)
     return Measured(arm=row.arm, seeds=row.seeds, values=row.values, summary=row.summary, difference=found, pairs=pairs)
+
+
+def _optional(rows: Sequence[Measured]) -> tuple[str, ...]:
+    """Headings beside the primary outcomes, the last ones first."""
+    primary = primary_of(rows)
+    return tuple(heading for name, heading in reversed(columns_of(rows).items()) if name not in primary)
 
 
 def _note(rows: Sequence[Measured], columns: Mapping[str, str]) -> str:

@@ -32,6 +32,7 @@ class Table:
         rows: cells; an `Estimate` is shown with its interval, None as a dash.
         signed: columns that hold differences, whose numbers carry their sign.
         digits: decimals of a column's numbers, where they are not three.
+        optional: columns that a narrow terminal may leave out, first those that matter least.
         under: a column of counts that is shown below the row's label, to save width; files have it as it is.
         notes: sentences below the table.
     """
@@ -42,6 +43,7 @@ class Table:
     signed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     digits: Mapping[str, int] = field(default_factory=dict)
+    optional: tuple[str, ...] = ()
     under: str | None = None
 
     def __post_init__(self) -> None:
@@ -57,6 +59,12 @@ class Table:
         """Columns that hold text."""
         return [any(isinstance(row[i], str) for row in self.rows) for i in range(len(self.columns))]
 
+    def without(self, column: str) -> Table:
+        """The same table without a column."""
+        at = self.columns.index(column)
+        rows = tuple((*row[:at], *row[at + 1 :]) for row in self.rows)
+        return replace(self, columns=(*self.columns[:at], *self.columns[at + 1 :]), rows=rows)
+
     def shown(self) -> list[list[str]]:
         """Every cell as a person reads it, not yet escaped."""
         return [[self.show(cell, column) for column, cell in zip(self.columns, row, strict=True)] for row in self.rows]
@@ -71,10 +79,7 @@ class Table:
             return self, ("",) * len(self.rows)
         at = self.columns.index(self.under)
         counts = tuple(_counted(row[at], self.under) for row in self.rows)
-        columns = (*self.columns[:at], *self.columns[at + 1 :])
-        return replace(
-            self, columns=columns, rows=tuple((*row[:at], *row[at + 1 :]) for row in self.rows), under=None
-        ), counts
+        return replace(self.without(self.under), under=None), counts
 
     def render(self, format: str) -> str:
         """The table as "text", "markdown", "csv" or "json"."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -34,6 +35,20 @@ def print_table(table: Table, console: Console | None = None) -> None:
         table: what to print.
         console: where; standard output by default.
     """
+    out = console or Console()
+    grid, left_out = _grid(table), []
+    for column in table.optional:
+        if Measurement.get(out, out.options.update(max_width=10_000), grid).maximum <= out.width:
+            break
+        table = table.without(column)
+        left_out.append(column)
+        grid = _grid(table)
+    out.print(grid)
+    for note in [*table.notes, *([f"Not shown for want of width: {', '.join(left_out)}."] if left_out else [])]:
+        out.print(Text(escape_terminal(note), style="dim"))
+
+
+def _grid(table: Table) -> RichTable:
     table, counts = table.folded()
     title = Text(escape_terminal(table.title))
     grid = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False)
@@ -45,10 +60,7 @@ def print_table(table: Table, console: Console | None = None) -> None:
         if count:
             cells[0].append(f"\n{count}", style="dim")
         grid.add_row(*cells)
-    out = console or Console()
-    out.print(grid)
-    for note in table.notes:
-        out.print(Text(escape_terminal(note), style="dim"))
+    return grid
 
 
 def _cell(cell: Cell, signed: bool) -> Text:

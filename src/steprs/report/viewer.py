@@ -64,7 +64,7 @@ def _traced_arms(context: Context) -> list[tuple[Arm, Mapping[str, Any]]]:
 def _head(arm: Arm, traces: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "label": escape_terminal(arm.label),
-        "schedule": escape_terminal(str(traces.get("schedule") or ""), LONGEST_KEY),
+        "schedule": escape_terminal(str(traces.get("schedule") or ""), LONGEST_KEY) if arm.trained else "",
         "coordinate": escape_terminal(str(traces.get("coordinate") or ""), LONGEST_KEY),
     }
 

@@ -105,14 +105,23 @@ def test_matched_differences_by_hand(arms):
     assert (found.above, found.below, found.last) == (1, 0, (0.3, 0.35, 0.45))
 
 
+def named_rows(table):
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    return {(row["arm"], row["at the last pass@1"]): row for row in rows}
+
+
 def test_matched_table(arms):
     baseline, arm = arms
     table = matched_table(Context(name="", baseline="baseline", arms=(baseline, arm)))
-    assert table.columns == ("arm", "seeds within reach", "last dev pass@1", "pass@16")
-    (row,) = table.rows
-    assert row[:2] == ("arm", "2 of 3, 1 above")
-    assert row[2] == pytest.approx(1.1 / 3)
-    assert row[3] == pytest.approx(0.025), "two seeds have a mean and no interval"
+    rows = named_rows(table)
+    own = rows["arm", "its own"]
+    assert own["seeds within reach"] == "2 of 3, 1 above"
+    assert own["which is"] == pytest.approx(1.1 / 3)
+    assert own["pass@16"] == pytest.approx(0.025), "two seeds have a mean and no interval"
+    # The baseline ends at (.4, .7). Of the arm's paths only seed 3's, (.1, .9) to (.45, .7), reaches .4.
+    other = rows["arm", "the baseline's"]
+    assert other["seeds within reach"] == "1 of 3, 2 below" and other["which is"] == pytest.approx(0.4)
+    assert other["pass@16"] == pytest.approx(0.9 - 0.2 * 0.3 / 0.35 - 0.7)
     assert matched_table(Context(name="", baseline="baseline", arms=(arm,))) is None
 
 
@@ -120,15 +129,22 @@ def test_of_the_made_up_study(study):
     """pass@1 ends at .2 + 20 rate / 50, pass@16 at .9 - 2 (.51 - rate) + .001 seed; both are linear in the update."""
     context = study.contexts[0]
     assert list(frontier_names(context)) == ["pass@16", "distinct_right@16"]
-    table = matched_table(context)
-    row = next(dict(zip(table.columns, r, strict=True)) for r in table.rows if r[0] == "StepRS increasing")
+    rows = named_rows(matched_table(context))
+    slower = rows["StepRS increasing", "its own"]
     end = 0.2 + 20 * 0.44 / 50
     at_update = (end - 0.2) / (0.45 / 50)
     expected = (0.9 - 2 * (0.51 - 0.44)) - (0.9 - at_update * (0.51 - 0.45) / 10)
-    assert (row["seeds within reach"], row["last dev pass@1"]) == ("2 of 2", pytest.approx(end))
-    assert row["pass@16"] == pytest.approx(expected)
-    above = next(r for r in table.rows if r[0] == "StepRS decreasing")
-    assert above[1] == "0 of 3, 3 above" and above[3] is None
+    assert (slower["seeds within reach"], slower["which is"]) == ("2 of 2", pytest.approx(end))
+    assert slower["pass@16"] == pytest.approx(expected)
+    assert rows["StepRS increasing", "the baseline's"]["seeds within reach"] == "0 of 2, 2 below"
+
+    beyond = rows["StepRS decreasing", "its own"]
+    assert beyond["seeds within reach"] == "0 of 3, 3 above" and beyond["pass@16"] is None
+    back = rows["StepRS decreasing", "the baseline's"]
+    at_update = 20 * 0.45 / 0.5
+    expected = (0.9 - at_update * (0.51 - 0.5) / 10) - (0.9 - 2 * (0.51 - 0.45))
+    assert back["seeds within reach"] == "3 of 3"
+    assert back["pass@16"].value == pytest.approx(expected) and back["pass@16"].seeds == 3
 
 
 def test_curves_average_the_checkpoints_that_all_seeds_have(arms):

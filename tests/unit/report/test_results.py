@@ -8,7 +8,7 @@ import pytest
 
 from steprs.evaluation import result as result_module
 from steprs.evaluation.compare import compare, summarise
-from steprs.report.diversity import decomposition, diversity_table
+from steprs.report.diversity import decomposition, denoising_table, diversity_table
 from steprs.report.endpoints import endpoints
 from steprs.report.reading import coverage, reading
 from steprs.report.results import (
@@ -143,7 +143,7 @@ def test_entropy_of_signatures_is_shown_once_it_is_measured(context, monkeypatch
         answers, inside = 0.1 * problem.correct, 0.3
         return plain(problem, k) | {
             "answer_entropy_traced": answers, "signature_entropy_given_answer": inside,
-            "signature_entropy": answers + inside,
+            "signature_entropy_joint": answers + inside,
         }  # fmt: skip
 
     monkeypatch.setattr(result_module, "problem_metrics", with_traces)
@@ -154,6 +154,18 @@ def test_entropy_of_signatures_is_shown_once_it_is_measured(context, monkeypatch
     assert inside == pytest.approx(0.3) and answers + inside == pytest.approx(joint.value)
     monkeypatch.undo()
     assert decomposition(measure(context)) == []
+
+
+def test_the_course_of_denoising_is_shown_once_it_is_measured(context, monkeypatch):
+    assert denoising_table(measure(context)) is None
+    plain = result_module.problem_metrics
+    monkeypatch.setattr(
+        result_module, "problem_metrics",
+        lambda problem, k: plain(problem, k) | {"backslide_rate": 0.25, "entropy_tau_0.2_0.4": 0.125},
+    )  # fmt: skip
+    table = denoising_table(measure(context))
+    assert table.columns == ("arm", "backslides", "entropy .2 to .4")
+    assert [cell.value for cell in table.rows[2][1:]] == [0.25, 0.125]
 
 
 class TestReading:

@@ -115,3 +115,15 @@ def test_digits_and_thousands():
     table = Table(title="t", columns=("arm", "minutes", "tokens"), rows=(("a", 1.25, 215030),), digits={"minutes": 1})
     assert table.shown() == [["a", "1.2", "215,030"]]
     assert table.render("csv").splitlines()[1] == "a,1.25,215030"
+
+
+def test_a_narrow_terminal_leaves_out_what_matters_least_and_says_so():
+    columns = ("arm", *(f"pass@{k}" for k in range(1, 10)))
+    table = Table(title="t", columns=columns, rows=(("a", *[HALF] * 9),), optional=("pass@3", "pass@2", "pass@4"))
+    out = io.StringIO()
+    print_table(table, Console(file=out, width=74))
+    text = out.getvalue()
+    assert "Not shown for want of width: pass@3." in text and "…" not in text and "pass@2" in text
+    out = io.StringIO()
+    print_table(table, Console(file=out, width=120))
+    assert "Not shown" not in out.getvalue()
