@@ -204,9 +204,10 @@ def write_manifest(layout: Layout, folder: Path) -> None:
 
 def report(folder: Path) -> None:
     """Write and show the report in a process without torch; it reads folders alone."""
-    done = subprocess.run([sys.executable, "-m", "steprs.report", str(folder)], check=False)
+    place = folder / "report"
+    done = subprocess.run([sys.executable, "-m", "steprs.report", str(folder), str(place)], check=False)
     if done.returncode:
-        raise RunFolderError(f"the report of {folder} failed; repeat it with: steprs report {folder}")
+        raise RunFolderError(f"the report of {folder} failed; repeat it with: steprs report {folder} -o {place}")
 
 
 def _enter(folder: Path, study: Study) -> None:
