@@ -91,7 +91,7 @@ def test_a_killed_study_goes_on_and_says_the_same(tmp_path):
     said, _ = undisturbed.communicate(timeout=240)
     assert undisturbed.returncode == 0, said
     tables = sorted((whole / "report" / "tables").glob("*.csv"))
-    assert {"results.csv", "differences.csv"} <= {table.name for table in tables}
+    assert {"main.csv", "differences.csv"} <= {table.name for table in tables}
     for table in tables:
         if "cost" not in table.name:  # seconds differ from run to run
             assert (broken / "report" / "tables" / table.name).read_text() == table.read_text(), table.name
