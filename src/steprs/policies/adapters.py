@@ -85,9 +85,8 @@ def load_adapters(model: nn.Module, folder: Path, keys: KeyMap) -> nn.Module:
 
     state = {_renamed(name, stock): weight for name, weight in load_file(folder / WEIGHTS).items()}
     known = {field.name for field in dataclasses.fields(peft.LoraConfig)}
-    options = {
-        name: value for name, value in tree.items() if name in known - {"inference_mode", "base_model_name_or_path"}
-    }
+    known -= {"inference_mode", "base_model_name_or_path"}
+    options = {name: value for name, value in tree.items() if name in known}
     if keys.modules:
         options["target_modules"] = sorted({_module(name) for name in state})
     adapted: nn.Module = peft.get_peft_model(model, peft.LoraConfig(**options))

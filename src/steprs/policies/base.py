@@ -23,7 +23,6 @@ from ..errors import ArgumentError, PolicyError
 from . import attention as masks
 from .saving import MANIFEST, Published, save_policy
 from .shift import rows_before
-from .weights import SHARD_BYTES
 
 __all__ = ["MANIFEST", "Policy", "PolicyModule", "Published", "Reduce", "count_before"]
 
@@ -288,16 +287,9 @@ class Policy:
         with inner.disable_adapter():
             yield
 
-    def save(
-        self,
-        folder: str | Path,
-        *,
-        merge: bool = False,
-        dtype: torch.dtype | None = None,
-        shard_bytes: int = SHARD_BYTES,
-    ) -> Path:
+    def save(self, folder: str | Path, *, merge: bool = False, dtype: torch.dtype | None = None) -> Path:
         """Write the family's published layout, with `steprs.json` beside it; see `saving.save_policy`."""
-        return save_policy(self, folder, merge=merge, dtype=dtype, shard_bytes=shard_bytes)
+        return save_policy(self, folder, merge=merge, dtype=dtype)
 
     def manifest(self) -> dict[str, Any]:
         """What `steprs.json` says: everything about the policy that weights and tokenizer do not."""

@@ -80,9 +80,7 @@ def find_folder(name_or_path: str | Path, revision: str | None) -> Path | None:
         return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise PolicyError(
-            f"there is no folder {name!r}, and the Hub did not give a model of that name: {reason}"
-        ) from None
+        raise PolicyError(f"there is no folder {name!r}, and the Hub gave no model of that name: {reason}") from None
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:

@@ -1,5 +1,7 @@
-"""Special tokens, block size and shift of a checkpoint: what was asked for, then what `steprs.json` says (ours), then
-config.json and the tokenizer, read as the family means them.
+"""Special tokens, block size and shift of a checkpoint.
+
+First counts what was asked for, then what `steprs.json` says (the folder is ours), then config.json and the tokenizer
+as the family means them.
 """
 
 from __future__ import annotations
@@ -86,8 +88,8 @@ def block_size(checkpoint: Checkpoint, family: Family, overrides: Overrides) -> 
     if size is None and family.default_block_size is not None:
         size = family.default_block_size
         warnings.warn(
-            f"config.json in {checkpoint.folder} states no block size; taking {size}, which the published {family.name} "
-            "checkpoints were trained with. Set policy.block_size if yours was not",
+            f"config.json in {checkpoint.folder} states no block size; taking {size}, which the published "
+            f"{family.name} checkpoints were trained with. Set policy.block_size if yours was not",
             stacklevel=2,
         )
     if size is not None and (not isinstance(size, int) or size < 1):

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import PreTrainedModel
 
 from ..errors import PolicyError
 from .attention import to_backend
@@ -51,16 +50,14 @@ def load_module(checkpoint: Checkpoint, implementation: str, dtype: torch.dtype,
         raise PolicyError(f"the weights in {folder} do not fit its code: {wrong}")
     model.eval()
     module = PolicyModule(model, whole=True)
-    _check_mask(module, model, implementation, dtype, str(folder))
+    _check_mask(module, implementation, dtype, str(folder))
     return module
 
 
 @torch.no_grad()
-def _check_mask(
-    module: PolicyModule, model: PreTrainedModel, implementation: str, dtype: torch.dtype, name: str
-) -> None:
+def _check_mask(module: PolicyModule, implementation: str, dtype: torch.dtype, name: str) -> None:
     """Hide the last token from the others: it must not change their logits, and must change them where it is seen."""
-    ids_BT = torch.tensor([[1, 2, 3, 1], [1, 2, 3, 2]], device=next(model.parameters()).device)
+    ids_BT = torch.tensor([[1, 2, 3, 1], [1, 2, 3, 2]], device=next(module.parameters()).device)
     positions_BT = torch.arange(4, device=ids_BT.device).expand(2, 4)
     gaps = []
     for hidden in (True, False):
