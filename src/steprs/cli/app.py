@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import typer
 
 from ..errors import StepRSError
-from . import calibrate, demo, doctor, evaluate, pretrain, study, tasks, train
+from . import calibrate, convert, demo, doctor, evaluate, export, pretrain, study, tasks, train
 
 app = typer.Typer(
     name="steprs",
@@ -27,6 +27,8 @@ app.command("train")(train.train)
 app.command("eval")(evaluate.evaluate)
 app.command("calibrate")(calibrate.calibrate)
 app.command("pretrain")(pretrain.pretrain)
+app.command("convert")(convert.convert)
+app.command("export")(export.export)
 app.add_typer(study.app, name="study")
 app.add_typer(tasks.app, name="tasks")
 app.command("doctor")(doctor.doctor)

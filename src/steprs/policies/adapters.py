@@ -76,27 +76,42 @@ def load_adapters(model: nn.Module, folder: Path, keys: KeyMap) -> nn.Module:
     tree = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     if tree.get("peft_type") != "LORA":
         raise PolicyError(f"{folder} holds adapters of kind {tree.get('peft_type')!r}; LORA ones are read")
-
-    def stock(published: str) -> str:
-        found = keys.stock(published)
-        if found is None:
-            raise PolicyError(f"{folder}: adapter of {published}, which this family does not have")
-        return found
-
-    state = {_renamed(name, stock): weight for name, weight in load_file(folder / WEIGHTS).items()}
     known = {field.name for field in dataclasses.fields(peft.LoraConfig)}
     known -= {"inference_mode", "base_model_name_or_path"}
     options = {name: value for name, value in tree.items() if name in known}
     if keys.modules:
-        options["target_modules"] = sorted({_module(name) for name in state})
+        options["target_modules"] = sorted({_module(name) for name in _read(folder, keys)})
     adapted: nn.Module = peft.get_peft_model(model, peft.LoraConfig(**options))
+    fill_adapters(adapted, folder, keys)
+    return adapted
+
+
+def fill_adapters(adapted: Any, folder: Path, keys: KeyMap) -> None:
+    """Put the saved values into adapters that are there, in place.
+
+    Raises:
+        PolicyError: they are others; names the tensors.
+    """
+    peft = _peft()
+    state = _read(folder, keys)
     expected = {name: tuple(weight.shape) for name, weight in peft.get_peft_model_state_dict(adapted).items()}
     found = {name: tuple(weight.shape) for name, weight in state.items()}
     if expected != found:
         wrong = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
         raise PolicyError(f"the adapters in {folder} do not fit the model: {', '.join(wrong[:6])}")
     peft.set_peft_model_state_dict(adapted, state)
-    return adapted
+
+
+def _read(folder: Path, keys: KeyMap) -> dict[str, Tensor]:
+    """Tensors under peft's names for the stock model."""
+
+    def stock(published: str) -> str:
+        name = keys.stock(published)
+        if name is None:
+            raise PolicyError(f"{folder}: adapter of {published}, which this family does not have")
+        return name
+
+    return {_renamed(name, stock): weight for name, weight in load_file(folder / WEIGHTS).items()}
 
 
 def merged_tensors(model: nn.Module) -> Mapping[str, Callable[[], Tensor]]:

@@ -7,6 +7,7 @@ straight from its file to its place, and saving fills one file after the other.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ SHARD_BYTES = 5_000_000_000
 _NAMED = 6
 # Buffers that older checkpoints carry along; they are computed from the configuration.
 _COMPUTED = ("rotary_emb.inv_freq",)
-_FLOATING = {"F64", "F32", "F16", "BF16"}
+_FLOATING = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 def empty_model(config: PreTrainedConfig, *, dtype: torch.dtype, implementation: str) -> PreTrainedModel:
@@ -34,6 +35,7 @@ def empty_model(config: PreTrainedConfig, *, dtype: torch.dtype, implementation:
     loader: Any = AutoModelForCausalLM
     with init_empty_weights(include_buffers=False):
         model: PreTrainedModel = loader.from_config(config, dtype=dtype, attn_implementation=implementation)
+    model.tie_weights()
     return model
 
 
@@ -98,6 +100,21 @@ def weight_files(folder: Path) -> list[Path]:
     if not found:
         raise PolicyError(f"{folder} holds no .safetensors file; pickled weights are not read, convert them first")
     return found
+
+
+def stored_dtype(folder: Path) -> torch.dtype:
+    """The number format of most of a folder's weights.
+
+    Raises:
+        PolicyError: see `weight_files`; or it is none that a model computes in.
+    """
+    weights: dict[str, int] = {}
+    for _, _, shape, kind in _headers(weight_files(folder)):
+        weights[kind] = weights.get(kind, 0) + math.prod(shape)
+    most = max(weights, key=lambda kind: weights[kind])
+    if most not in _FLOATING:
+        raise PolicyError(f"the weights in {folder} are {most}; allowed: {', '.join(sorted(_FLOATING))}")
+    return _FLOATING[most]
 
 
 def _checked(model: nn.Module, files: list[Path], folder: Path, keys: KeyMap) -> dict[str, Path]:

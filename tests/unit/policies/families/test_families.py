@@ -149,7 +149,7 @@ def successor_tensors(family: str) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("prompt", [[5], [7, 5], [7, 7, 6, 5], [7, 7, 7, 6, 5]])
 def test_two_tokens_with_a_known_answer(family: str, prompt: list[int], tmp_path: Path) -> None:
-    """A head that predicts the next token alternates 6, 5, 6, 5 after a 5; one that predicts its own says 5 to masks."""
+    """A head that predicts the next token alternates 6, 5, 6, 5 after a 5; one that predicts its own says 5."""
     policy = load_policy(write_checkpoint(tmp_path / "known", family, tensors=successor_tensors(family)))
     kind = "block" if policy.attention == "block_causal" else "masked"
     size = policy.block_size or 8
