@@ -202,7 +202,7 @@ def write_checkpoint(
 
 
 def write_shards(folder: Path, tensors: Mapping[str, Tensor], shards: int) -> None:
-    for old in folder.glob("model*"):
+    for old in folder.glob("model*.safetensors*"):
         old.unlink()
     if shards == 1:
         save_file(dict(tensors), folder / "model.safetensors", metadata={"format": "pt"})

@@ -7,6 +7,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -129,10 +130,10 @@ def merged_tensors(model: nn.Module) -> Mapping[str, Callable[[], Tensor]]:
             continue
         plain = name.replace(".base_layer.", ".")
         if plain == name or not name.endswith(".weight"):
-            found[plain] = lambda weight=weight: weight.detach()
+            found[plain] = weight.detach
         else:
             layer = model.get_submodule(name.partition(".base_layer.")[0])
-            found[plain] = lambda weight=weight, layer=layer: _sum(weight, layer)
+            found[plain] = partial(_sum, weight, layer)
     return found
 
 

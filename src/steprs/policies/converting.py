@@ -18,7 +18,7 @@ from .a2d import A2D, CAUSAL
 from .base import Policy, PolicyModule, Published
 from .checkpoint import Checkpoint, find_folder, load_tokenizer, read_checkpoint
 from .facts import Overrides, special_tokens
-from .weights import empty_model, load_weights, stored_dtype
+from .weights import empty_model, load_weights, stored_dtype, vocabulary_rows
 
 NEW_MASK = "<|mask|>"
 # Parts of the names that vocabularies give to tokens nobody uses.
@@ -92,7 +92,7 @@ def convert(
     dtype = stored_dtype(folder)
     model = empty_model(A2D.stock_config(checkpoint.config), dtype=dtype, implementation="sdpa")
     load_weights(model, folder, A2D.keys, place=lambda _: torch.device("cpu"), dtype=dtype)
-    added = max(token + 1 - model.get_input_embeddings().weight.shape[0], 0)  # type: ignore[operator,index]
+    added = max(token + 1 - vocabulary_rows(model), 0)
     if added:
         _grow(model, added)
     policy = _converted_policy(checkpoint, model, tokenizer, token, shifted, block_size)

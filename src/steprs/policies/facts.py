@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from transformers import PreTrainedTokenizerBase
 
@@ -34,10 +34,18 @@ class Overrides:
     shifted: bool | None = None
 
 
+class SpecialTokens(TypedDict):
+    """The fields of `Policy` of these names."""
+
+    mask_token_id: int
+    eos_token_id: int
+    pad_token_id: int
+
+
 def special_tokens(
     checkpoint: Checkpoint, family: Family, tokenizer: PreTrainedTokenizerBase, overrides: Overrides, vocab_size: int
-) -> dict[str, int]:
-    """`mask_token_id`, `eos_token_id` and `pad_token_id`.
+) -> SpecialTokens:
+    """Mask, end and padding.
 
     Raises:
         PolicyError: the mask or the end token is stated nowhere, lies outside the vocabulary, or the mask doubles as
@@ -67,7 +75,7 @@ def special_tokens(
             f"{checkpoint.folder}: mask_token_id {mask} is also the end or padding token ({eos}, {pad}); a mask needs "
             "a token of its own: give policy.mask_token_id"
         )
-    return tokens
+    return SpecialTokens(mask_token_id=mask, eos_token_id=eos, pad_token_id=pad)
 
 
 def block_size(checkpoint: Checkpoint, family: Family, overrides: Overrides) -> int | None:

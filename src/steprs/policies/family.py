@@ -105,7 +105,7 @@ _ARCHITECTURE = (
     "rope_theta", "rope_scaling", "rope_parameters", "attention_bias", "attention_dropout", "mlp_bias",
 )  # fmt: skip
 _NEEDED = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
-STOCK: Mapping[str, type[PreTrainedConfig]] = MappingProxyType(
+STOCK: Mapping[str, Callable[..., PreTrainedConfig]] = MappingProxyType(
     {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
 )
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from transformers import LlamaConfig, PreTrainedConfig
+from transformers import PreTrainedConfig
 
 from ..errors import PolicyError
-from .family import Family, KeyMap, refuse_values
+from .family import STOCK, Family, KeyMap, refuse_values
 
 KEYS = KeyMap(
     modules={
@@ -51,7 +51,7 @@ def _stock_config(config: Mapping[str, Any]) -> PreTrainedConfig:
     lacking = [name for name in ("d_model", "n_heads", "n_layers", "vocab_size") if name not in config]
     if lacking:
         raise PolicyError(f"config.json lacks {', '.join(lacking)}")
-    return LlamaConfig(
+    return STOCK["llama"](
         # Rows of the embedding beyond the vocabulary are there in the logits, too.
         vocab_size=config.get("embedding_size") or config["vocab_size"],
         hidden_size=config["d_model"],

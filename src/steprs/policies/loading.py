@@ -26,7 +26,7 @@ from .placing import DeviceMap, placement, spread
 from .remote import REMOTE, load_module
 from .sdar import SDAR
 from .tiny import TINY
-from .weights import empty_model, load_weights
+from .weights import empty_model, load_weights, vocabulary_rows
 
 __all__ = ["FAMILIES", "SHIPPED", "Lora", "Overrides", "load_policy", "shipped_folder"]
 
@@ -179,7 +179,7 @@ def _stock_module(
 
 def _policy(checkpoint: Checkpoint, family: Family, module: PolicyModule, overrides: Overrides, source: str) -> Policy:
     tokenizer = load_tokenizer(checkpoint, family)
-    vocab_size = int(module.model.get_input_embeddings().weight.shape[0])  # type: ignore[arg-type]
+    vocab_size = vocabulary_rows(module.model)
     size = block_size(checkpoint, family, overrides)
     stated = checkpoint.manifest
     by_size: Literal["bidirectional", "block_causal"] = "bidirectional" if size is None else "block_causal"

@@ -50,9 +50,10 @@ def placement(model: PreTrainedModel, device_map: DeviceMap, default: torch.devi
     """
     if device_map is None:
         return Placement(devices={"": default})
-    if device_map == "auto":
-        device_map = infer_auto_device_map(model, no_split_module_classes=list(model._no_split_modules or ()))
-    return Placement(devices={name: torch.device(device) for name, device in device_map.items()})
+    devices: Mapping[str, Any] = {} if isinstance(device_map, str) else device_map
+    if isinstance(device_map, str):
+        devices = infer_auto_device_map(model, no_split_module_classes=list(model._no_split_modules or ()))
+    return Placement(devices={name: torch.device(device) for name, device in devices.items()})
 
 
 def spread(model: PreTrainedModel, placed: Placement) -> PreTrainedModel:

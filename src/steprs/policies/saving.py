@@ -6,6 +6,7 @@ import copy
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,6 +92,10 @@ def _write_weights(policy: Policy, folder: Path, dtype: torch.dtype | None, shar
     for stock, make in merged_tensors(policy.model).items():
         name = keys.published(stock)
         kind = dtype or shapes[stock].dtype
-        tensors[name] = lambda make=make, kind=kind: make().to(kind)  # type: ignore[misc]
+        tensors[name] = partial(_converted, make, kind)
         sizes[name] = shapes[stock].numel() * kind.itemsize
     save_weights(folder, tensors, sizes, shard_bytes=shard_bytes)
+
+
+def _converted(make: Callable[[], Tensor], dtype: torch.dtype) -> Tensor:
+    return make().to(dtype)

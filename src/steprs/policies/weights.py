@@ -39,6 +39,13 @@ def empty_model(config: PreTrainedConfig, *, dtype: torch.dtype, implementation:
     return model
 
 
+def vocabulary_rows(model: PreTrainedModel) -> int:
+    """Rows of the embedding, which are the vocabulary of the logits."""
+    weight = model.get_input_embeddings().weight
+    assert isinstance(weight, Tensor)
+    return weight.shape[0]
+
+
 def load_weights(
     model: PreTrainedModel, folder: Path, keys: KeyMap, *, place: Callable[[str], torch.device], dtype: torch.dtype
 ) -> None:
