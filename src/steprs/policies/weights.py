@@ -77,6 +77,7 @@ def load_weights(
                     continue
                 # A copy, since the tensor itself lies in the mapped file, which may be written over one day.
                 _put(model, stock, tensor.to(place(stock), dtype, copy=True))
+                del tensor  # before the next one is read
     model.tie_weights()
     for stock, tensor in twins:
         kept = model.get_parameter(stock)

@@ -168,6 +168,7 @@ def train(
     optimisers = _optimisers(policy, settings)
     generator = torch.Generator().manual_seed(settings.seed)
     started, seen, since = time.monotonic(), 0, 0.0
+    every = max(1, min(100, settings.updates // 10))
     policy.train(True)
     with track("pretraining", settings.updates, show=show) as bar:
         for update, batch in enumerate(draw_solutions(policy, settings, task), start=1):
@@ -188,7 +189,7 @@ def train(
             minutes = (time.monotonic() - started) / 60.0
             last = update == settings.updates or minutes >= settings.max_minutes
             bar.advance(1, f"loss {loss.item():.3f}")
-            if last or update % 100 == 0:
+            if last or update % every == 0:
                 yield {"update": update, "loss": since / seen, "minutes": round(minutes, 3), "of": settings.updates}
                 since, seen = 0.0, 0
             if last:

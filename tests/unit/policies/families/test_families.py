@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import weakref
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from published import FAMILY_NAMES, LAYOUTS, random_tensors, tokenizer_of, write_checkpoint, write_shards
+from safetensors import safe_open
 from safetensors.torch import load_file
 
 from steprs.errors import PolicyError
+from steprs.policies import weights
 from steprs.policies.base import Policy, count_before
 from steprs.policies.loading import FAMILIES, Lora, Overrides, load_policy
 from steprs.policies.saving import save_policy
@@ -216,6 +221,29 @@ def test_tensors_that_do_not_fit_are_one_error_that_names_them(family: str, tmp_
     write_shards(folder, quantised, 1)
     with pytest.raises(PolicyError, match=r"not floating-point: .* \(I8\)"):
         load_policy(folder)
+
+
+def test_one_tensor_of_the_files_is_in_memory_at_a_time(
+    family: str, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[weakref.ref[torch.Tensor]] = []
+    alive = []
+
+    @contextlib.contextmanager
+    def watched(path: Path, framework: str):  # type: ignore[no-untyped-def]
+        with safe_open(path, framework=framework) as file:
+
+            def get_tensor(name: str) -> torch.Tensor:
+                alive.append(sum(reference() is not None for reference in read))
+                tensor = file.get_tensor(name)
+                read.append(weakref.ref(tensor))
+                return tensor
+
+            yield SimpleNamespace(get_tensor=get_tensor, keys=file.keys, get_slice=file.get_slice)
+
+    monkeypatch.setattr(weights, "safe_open", watched)
+    load_policy(folders[family])
+    assert len(read) == len(random_tensors(LAYOUTS[family])) and set(alive) == {0}
 
 
 @pytest.mark.parametrize("asked", FAMILY_NAMES)
