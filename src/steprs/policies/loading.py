@@ -90,11 +90,13 @@ def load_policy(
     checkpoint = read_checkpoint(_find(name_or_path, revision))
     found = recognise(checkpoint, FAMILIES, family)
     base = _base(checkpoint, name_or_path, revision, lora)
-    place = torch.device("cpu" if device is None else device)
+    spread_out = device_map is not None and torch.cuda.is_available()
+    place = torch.device(device or ("cuda" if spread_out else "cpu"))
     implementation = _implementation(attention, place)
     kind = torch.bfloat16 if weights == "bfloat16" else torch.float32
     if found is REMOTE:
-        module = load_module(checkpoint, implementation, kind, trusted=trust_remote_code)
+        code = dataclasses.replace(checkpoint, folder=base.folder)
+        module = load_module(code, implementation, kind, trusted=trust_remote_code)
     else:
         module = _stock_module(checkpoint, found, base.folder, implementation, kind, place, device_map)
     policy = _policy(checkpoint, found, module, overrides or Overrides(), base.name)
@@ -182,13 +184,16 @@ def _policy(checkpoint: Checkpoint, family: Family, module: PolicyModule, overri
     vocab_size = vocabulary_rows(module.model)
     size = block_size(checkpoint, family, overrides)
     stated = checkpoint.manifest
-    by_size: Literal["bidirectional", "block_causal"] = "bidirectional" if size is None else "block_causal"
-    attention = by_size if family.attention == "by block size" else family.attention
+    attention = stated.get("attention", "bidirectional" if size is None else "block_causal")
+    if family.attention != "by block size":
+        attention = family.attention
+    elif overrides.block_size is not None:
+        attention = "block_causal"
     return Policy(
         module=module,
         tokenizer=tokenizer,
         family=family.name,
-        attention=stated.get("attention", attention),
+        attention=attention,
         block_size=size,
         prompt_block=stated.get("prompt_block", family.prompt_block),
         shifted=is_shifted(checkpoint, family, overrides),

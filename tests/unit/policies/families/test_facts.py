@@ -43,6 +43,14 @@ def test_a_block_size_that_no_file_states_is_the_published_one_and_said(tmp_path
         load_policy(edited(folder, block_size=0))
 
 
+def test_a_converted_policy_becomes_block_causal_where_a_block_size_is_asked_for(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "a2d", "a2d")
+    for source in (folder, load_policy(folder).save(tmp_path / "again")):
+        assert load_policy(source).attention == "bidirectional"
+        policy = load_policy(source, overrides=Overrides(block_size=4))
+        assert (policy.attention, policy.block_size, policy.prompt_block) == ("block_causal", 4, "whole")
+
+
 def test_full_attention_takes_no_block_size(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "llada", "llada")
     with pytest.raises(PolicyError, match="'llada' has no blocks.*sampler.block_size"):
