@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -35,7 +35,7 @@ class Section(BaseModel):
         """YAML's `true` would count as 1."""
         for name, value in data.items() if isinstance(data, dict) else ():
             field = cls.model_fields.get(name)
-            if isinstance(value, bool) and field is not None and field.annotation is not bool:
+            if isinstance(value, bool) and field is not None and field.annotation not in (bool, bool | None):
                 raise ValueError(f"{name} is {value}; it takes no true or false")
         return data
 
@@ -50,9 +50,19 @@ class LoraConfig(Section):
 
 
 class PolicyConfig(Section):
-    """Which model is trained. `path`: a shipped name (`tiny`, `tiny-full`) or a folder."""
+    """Which model is trained. `path`: a shipped name (`tiny`, `tiny-full`), a folder, or the Hub's name of a model.
+
+    Fields left null are the checkpoint's own.
+    """
 
     path: str = "tiny"
+    family: str | None = None
+    revision: str | None = Field(None, description="of a Hub model")
+    weights: Literal["float32", "bfloat16"] = Field("float32", description="bfloat16: with lora or for evaluation")
+    block_size: int | None = Field(None, ge=1)
+    mask_token_id: int | None = Field(None, ge=0)
+    eos_token_id: int | None = Field(None, ge=0)
+    shifted: bool | None = Field(None, description="the head predicts the next token")
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     attention: Literal["auto", "eager", "sdpa", "flex_attention"] = "auto"
     gradient_checkpointing: bool = False
@@ -238,12 +248,18 @@ class RunConfig(Section):
 
 
 class PretrainConfig(Section):
-    """A tiny policy made from nothing by masked-diffusion cross-entropy on a task's written solutions."""
+    """Masked-diffusion cross-entropy on a task's written solutions: a tiny policy from nothing, or `policy` adapted."""
+
+    shape: ClassVar[frozenset[str]] = frozenset(
+        {"attention", "block_size", "hidden_size", "intermediate_size", "layers", "heads", "kv_heads"}
+    )
 
     name: str = "tiny"
     seed: int = Field(0, ge=0)
     output: str | None = None
     task: TaskConfig = TaskConfig()
+    policy: PolicyConfig | None = Field(None, description="what is adapted; null makes a tiny policy from nothing")
+    length: int | None = Field(None, ge=1, description="completion tokens; null: the task's number of words")
     attention: Literal["block_causal", "bidirectional"] = "block_causal"
     block_size: int | None = Field(None, ge=1, description="null: a written step, or the completion if bidirectional")
     hidden_size: int = Field(128, ge=8)
@@ -256,9 +272,16 @@ class PretrainConfig(Section):
     updates: int = Field(4000, ge=1)
     max_minutes: float = Field(10.0, gt=0.0)
     learning_rate: float = Field(3e-3, gt=0.0)
-    muon_learning_rate: float = Field(0.02, gt=0.0)
+    muon_learning_rate: float | None = Field(0.02, gt=0.0, description="of the matrices; null: AdamW for all weights")
     weight_decay: float = Field(0.0, ge=0.0)
     warmup_updates: int = Field(50, ge=0)
+
+    @model_validator(mode="after")
+    def _an_existing_policy_has_its_shape(self) -> PretrainConfig:
+        given = sorted(self.model_fields_set & self.shape)
+        if self.policy is not None and given:
+            raise ValueError(f"{', '.join(given)}: the policy that is adapted has its own; drop them, or policy")
+        return self
 
     @field_validator("kv_heads")
     @classmethod

@@ -40,9 +40,9 @@ def without_seconds(lines: list[dict]) -> list[dict]:
     return [{key: value for key, value in line.items() if not key.startswith("seconds/")} for line in lines]
 
 
-def weights(folder: Path, update: int) -> dict:
+def weights(folder: Path, update: int, file: str = "model.safetensors") -> dict:
     """The policy's weights after an update."""
-    return load_file(folder / "checkpoints" / f"update-{update:06d}" / "model.safetensors")
+    return load_file(folder / "checkpoints" / f"update-{update:06d}" / file)
 
 
 def same_weights(one: dict, other: dict) -> bool:

@@ -278,9 +278,9 @@ def test_lora_trains_adapters_only_and_uses_the_base_as_reference(tmp_path):
     base = load_policy("tiny")
     trained = load_policy(folder / "checkpoints" / "update-000003")
     assert torch.equal(base.backbone.embed_tokens.weight, trained.backbone.embed_tokens.weight)
-    assert not torch.equal(
-        base.backbone.layers[0].self_attn.q_proj.weight, trained.backbone.layers[0].self_attn.q_proj.weight
-    )
+    query = trained.backbone.layers[0].self_attn.q_proj
+    assert torch.equal(base.backbone.layers[0].self_attn.q_proj.weight, query.base_layer.weight)
+    assert query.get_delta_weight("default").any()
 
 
 @pytest.mark.parametrize(

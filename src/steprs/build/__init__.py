@@ -2,6 +2,7 @@
 
 from .calibrating import calibrate, chosen_rule, rule_estimates
 from .evaluation import evaluate
+from .exporting import export
 from .objects import build_policy, build_sampler, build_schedule, build_task, resolve
 from .plan import plan_text
 from .pretraining import pretrain
@@ -17,6 +18,7 @@ __all__ = [
     "calibrate",
     "chosen_rule",
     "evaluate",
+    "export",
     "plan_text",
     "pretrain",
     "rescore",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..config import RunConfig
+from ..config import PolicyConfig, RunConfig
 from ..errors import ConfigError
 
 
@@ -20,6 +20,7 @@ def check(config: RunConfig) -> None:
             f"train.group_size is {config.train.group_size}; a group needs at least 2 rollouts "
             "to compare rewards within it"
         )
+    check_masters(config.policy)
     truncated = config.sampler.top_p < 1.0 or config.sampler.top_k > 0
     if truncated and config.loss.logprobs != "trace":
         raise ConfigError(
@@ -38,4 +39,17 @@ def check(config: RunConfig) -> None:
         raise ConfigError(
             f"risk.control={risk.control!r} is defined with the group's own pass rate; with "
             "risk.baseline=leave-one-out use 'full' or 'centred'"
+        )
+
+
+def check_masters(policy: PolicyConfig) -> None:
+    """Refuse to train weights in half precision, where small updates round to nothing.
+
+    Raises:
+        ConfigError: names the setting.
+    """
+    if policy.weights != "float32" and policy.lora is None:
+        raise ConfigError(
+            f"policy.weights is {policy.weights!r}, which loses small updates of trained weights; keep float32, or "
+            "train adapters (policy.lora) over frozen weights"
         )

@@ -11,7 +11,7 @@ from .. import schedules
 from ..config import PolicyConfig, RiskConfig, RunConfig, SamplerConfig, ScheduleConfig, TaskConfig
 from ..errors import ConfigError
 from ..policies.base import Policy
-from ..policies.loading import Lora, load_policy
+from ..policies.loading import Lora, Overrides, load_policy
 from ..rollout.block import BlockDiffusionSampler
 from ..rollout.collect import Sampler
 from ..rollout.masked import MaskedDiffusionSampler
@@ -40,11 +40,15 @@ def build_policy(
         torch.manual_seed(seed)
         return load_policy(
             path or config.path,
+            config.family,
+            overrides=Overrides(**config.model_dump(include=set(Overrides.__dataclass_fields__))),
             dtype=config.dtype,
+            weights=config.weights,
             attention=config.attention,
             lora=lora,
             gradient_checkpointing=config.gradient_checkpointing,
             trust_remote_code=config.trust_remote_code,
+            revision=config.revision,
             device=device,
         )
 

@@ -11,7 +11,21 @@ from collections.abc import Sequence
 import typer
 
 from ..errors import StepRSError
-from . import calibrate, demo, doctor, evaluate, pretrain, report, rescore, study, tasks, theory, train
+from . import (
+    calibrate,
+    convert,
+    demo,
+    doctor,
+    evaluate,
+    export,
+    pretrain,
+    report,
+    rescore,
+    study,
+    tasks,
+    theory,
+    train,
+)
 
 app = typer.Typer(
     name="steprs",
@@ -29,6 +43,8 @@ app.command("calibrate")(calibrate.calibrate)
 app.command("report")(report.report)
 app.command("pretrain")(pretrain.pretrain)
 app.command("rescore")(rescore.rescore)
+app.command("convert")(convert.convert)
+app.command("export")(export.export)
 app.add_typer(study.app, name="study")
 app.add_typer(tasks.app, name="tasks")
 app.add_typer(theory.app, name="theory")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,12 +18,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import logging
 
 from ..errors import ArgumentError, PolicyError
 from . import attention as masks
+from .saving import MANIFEST, Published, save_policy
+from .shift import rows_before
 
-MANIFEST = "steprs.json"
+__all__ = ["MANIFEST", "Policy", "PolicyModule", "Published", "Reduce", "count_before"]
 
 Reduce = Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]
 """`reduce(head, hidden_NH)`: takes the head's place inside the forward, so that logits can be used up in chunks."""
@@ -36,9 +36,11 @@ class PolicyModule(nn.Module):
     Hidden states are gathered before the head, so that the [B, T, V] tensor never exists when few positions count.
     """
 
-    def __init__(self, causal_lm: nn.Module):
+    def __init__(self, causal_lm: nn.Module, *, whole: bool = False):
+        """`whole`: code of another shape; its forward gives logits, and no head can be told apart."""
         super().__init__()
         self.causal_lm = causal_lm
+        self.whole = whole
 
     @property
     def model(self) -> PreTrainedModel:
@@ -51,29 +53,34 @@ class PolicyModule(nn.Module):
         ids_BT: Tensor,
         mask: Any,
         position_ids_BT: Tensor,
-        select_BT: Tensor | None,
+        select: Tensor | None,
         cache: DynamicCache | None,
         reduce: Reduce | None = None,
     ) -> Tensor:
-        """Logits in at least float32, [B, T, V], or [N, V] for the N true entries of `select_BT` in row-major order.
+        """Logits in at least float32 of all rows [B, T, V], or of those that `select` names.
 
-        With `reduce`, what it makes of the head and those N hidden rows.
+        Args:
+            ids_BT: int64.
+            mask: in the form of the backend.
+            position_ids_BT: int64.
+            select: bool [B, T], giving [N, V] in row-major order; or int64 of any shape, flat indices `b * T + t`.
+            cache: of a block-causal prefix.
+            reduce: its result is returned for the head and those hidden rows.
         """
         model: Any = self.model
-        outputs = model.get_decoder()(
-            input_ids=ids_BT,
-            attention_mask=mask,
-            position_ids=position_ids_BT,
-            cache=cache,
-            use_cache=cache is not None,
-        )
-        hidden_BTH = outputs.last_hidden_state
-        hidden = hidden_BTH if select_BT is None else hidden_BTH[select_BT]
+        inputs = {"input_ids": ids_BT, "attention_mask": mask, "position_ids": position_ids_BT}
+        if self.whole:
+            hidden_BTH = model(**inputs).logits
+        else:
+            hidden_BTH = model.get_decoder()(**inputs, cache=cache, use_cache=cache is not None).last_hidden_state
+        hidden = hidden_BTH
+        if select is not None:
+            hidden = hidden_BTH[select] if select.dtype == torch.bool else hidden_BTH.flatten(0, 1)[select]
         return self.head(hidden) if reduce is None else reduce(self.head, hidden)
 
     def head(self, hidden: Tensor) -> Tensor:
         """Logits of hidden states, in at least float32."""
-        logits: Tensor = self.model.get_output_embeddings()(hidden)
+        logits: Tensor = hidden if self.whole else self.model.get_output_embeddings()(hidden)
         return logits if logits.dtype == torch.float64 else logits.float()
 
 
@@ -89,8 +96,10 @@ class Policy:
         block_size: positions decoded together; None when the family fixes none.
         prompt_block: "whole": the prompt is block 0 and completion blocks start after it; "aligned": blocks are
             counted from the first real token.
+        shifted: the head predicts the next token, so a position is scored by the row before it (`shift`).
         decoding_defaults: what the checkpoint was made for (`length`, `steps`, ...).
         compute_dtype: float32, or bfloat16 for autocast forwards over float32 weights.
+        published: of the folder it was loaded from; None for one made from nothing.
     """
 
     module: nn.Module
@@ -103,8 +112,10 @@ class Policy:
     vocab_size: int
     block_size: int | None = None
     prompt_block: Literal["whole", "aligned"] = "whole"
+    shifted: bool = False
     decoding_defaults: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     compute_dtype: torch.dtype = torch.float32
+    published: Published | None = None
 
     def logits(
         self,
@@ -143,9 +154,10 @@ class Policy:
         implementation = self.model.config._attn_implementation
         if implementation == "flex_attention" and ids_BT.device.type != "cuda":
             raise PolicyError("flex_attention runs on CUDA only here; use attention='eager' or 'sdpa' on this device")
+        select = rows_before(mask_B1TS, positions_BT, select_BT) if self.shifted else select_BT
         with self._autocast(ids_BT.device.type):
             mask = masks.to_backend(mask_B1TS, implementation, self.compute_dtype)
-            return self.module(ids_BT, mask, positions_BT, select_BT, cache, reduce)
+            return self.module(ids_BT, mask, positions_BT, select, cache, reduce)
 
     def _mask_and_positions(
         self, ids_BT: Tensor, attention_mask: Tensor | None, block_BT: Tensor | None, cache: DynamicCache | None
@@ -275,20 +287,9 @@ class Policy:
         with inner.disable_adapter():
             yield
 
-    def save(self, folder: str | Path) -> Path:
-        """Write the family's published layout, with `steprs.json` beside it.
-
-        Adapters are merged into a copy of the weights, so the folder loads with plain `from_pretrained`; without
-        adapters a reload is bit for bit the same.
-        """
-        path = Path(folder)
-        path.mkdir(parents=True, exist_ok=True)
-        with quiet_transformers():
-            self._merged_model().save_pretrained(path)
-        self.tokenizer.save_pretrained(path)
-        text = json.dumps(self.manifest(), indent=2, sort_keys=True) + "\n"
-        (path / MANIFEST).write_text(text, encoding="utf-8")
-        return path
+    def save(self, folder: str | Path, *, merge: bool = False, dtype: torch.dtype | None = None) -> Path:
+        """Write the family's published layout, with `steprs.json` beside it; see `saving.save_policy`."""
+        return save_policy(self, folder, merge=merge, dtype=dtype)
 
     def manifest(self) -> dict[str, Any]:
         """What `steprs.json` says: everything about the policy that weights and tokenizer do not."""
@@ -298,36 +299,17 @@ class Policy:
             "attention": self.attention,
             "block_size": self.block_size,
             "prompt_block": self.prompt_block,
+            "shifted": self.shifted,
             "mask_token_id": self.mask_token_id,
             "eos_token_id": self.eos_token_id,
             "pad_token_id": self.pad_token_id,
             "decoding": dict(self.decoding_defaults),
         }
 
-    def _merged_model(self) -> PreTrainedModel:
-        inner: Any = self.unwrapped.causal_lm
-        if not hasattr(inner, "merge_adapter"):
-            return inner
-        import copy
-
-        return copy.deepcopy(inner).merge_and_unload()
-
     def _autocast(self, device_type: str) -> contextlib.AbstractContextManager[Any]:
         if self.compute_dtype == torch.float32:
             return contextlib.nullcontext()
         return torch.autocast(device_type, dtype=self.compute_dtype)
-
-
-@contextlib.contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Without its progress bars: a bar for one file of three megabytes only tears our own lines."""
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 def count_before(valid_BT: Tensor) -> Tensor:

@@ -3,89 +3,113 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from ..errors import DependencyError, PolicyError, did_you_mean, unknown_name
-from . import tiny
-from .base import MANIFEST, Policy, PolicyModule, quiet_transformers
+from ..errors import PolicyError, did_you_mean, unknown_name
+from . import adapters
+from .a2d import A2D
+from .adapters import Lora
+from .base import Policy, PolicyModule, Published
+from .checkpoint import Checkpoint, find_folder, load_tokenizer, read_checkpoint, recognise
+from .dream import DREAM
 from .dtypes import resolve_dtype
+from .facts import Overrides, block_size, is_shifted, special_tokens
+from .family import Family
+from .fast_dllm_v2 import FAST_DLLM_V2
+from .llada import LLADA
+from .placing import DeviceMap, placement, spread
+from .remote import REMOTE, load_module
+from .sdar import SDAR
+from .tiny import TINY
+from .weights import empty_model, load_weights, vocabulary_rows
+
+__all__ = ["FAMILIES", "SHIPPED", "Lora", "Overrides", "load_policy", "shipped_folder"]
 
 SHIPPED = ("tiny", "tiny-full")
 
 Attention = Literal["auto", "eager", "sdpa", "flex_attention"]
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Family:
-    """How checkpoints of one family are read.
-
-    Attributes:
-        architectures: values of `architectures` in config.json that belong to it.
-    """
-
-    architectures: tuple[str, ...]
-
-
-FAMILIES: Mapping[str, Family] = {tiny.FAMILY: Family(architectures=("LlamaForCausalLM",))}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lora:
-    """Low-rank adapters: `rank`, `alpha` (the update is scaled by alpha / rank), `dropout`, and where they sit."""
-
-    rank: int = 16
-    alpha: float = 32.0
-    dropout: float = 0.0
-    target_modules: tuple[str, ...] | str = "all-linear"
+FAMILIES: Mapping[str, Family] = {
+    "tiny": TINY,
+    "llada": LLADA,
+    "dream": DREAM,
+    "sdar": SDAR,
+    "trado": SDAR,
+    "fast-dllm-v2": FAST_DLLM_V2,
+    "a2d": A2D,
+    "remote": REMOTE,
+}
 
 
 def load_policy(
     name_or_path: str | Path,
+    family: str | None = None,
     *,
+    overrides: Overrides | None = None,
     dtype: Literal["auto", "float32", "bfloat16"] = "float32",
+    weights: Literal["float32", "bfloat16"] = "float32",
     attention: Attention = "auto",
     lora: Lora | None = None,
     gradient_checkpointing: bool = False,
     trust_remote_code: bool = False,
+    revision: str | None = None,
     device: torch.device | str | None = None,
+    device_map: DeviceMap = None,
 ) -> Policy:
-    """Load a shipped policy or a checkpoint folder.
+    """Load a shipped policy, a checkpoint folder or a model of the Hub.
 
     Args:
-        name_or_path: "tiny", "tiny-full", or a folder with config.json, safetensors, tokenizer and `steprs.json`.
-        dtype: of the computation; weights stay float32. "auto" measures what this device multiplies faster.
+        name_or_path: "tiny", "tiny-full", a folder with config.json, tokenizer and safetensors (or peft's adapters),
+            or the Hub's name of a model.
+        family: a key of `FAMILIES`; None = what the checkpoint says of itself.
+        overrides: special tokens, block size and shift, where the checkpoint's own files are not right.
+        dtype: of the computation. "auto" measures what this device multiplies faster.
+        weights: of the masters. bfloat16 halves the memory of weights that stay frozen (evaluation, adapters).
         attention: backend; "auto" is eager on CPUs and SDPA elsewhere.
-        lora: train adapters only (needs peft).
+        lora: train new adapters only (needs peft).
         gradient_checkpointing: recompute activations in the backward.
-        trust_remote_code: run Python files that come with the checkpoint. Off unless you say so.
+        trust_remote_code: run Python files that come with the checkpoint, for family "remote". Off unless you say so.
+        revision: of a Hub model.
         device: where to put it; default the CPU.
+        device_map: module name -> device, or "auto", to spread one model over several devices of this process.
 
     Raises:
         PolicyError: unknown name, a checkpoint of another family, one without safetensors, or one whose weights do
             not fit its configuration.
-        DependencyError: `lora` without peft.
+        DependencyError: adapters without peft.
 
     Example: `load_policy("tiny").logits(ids_BT)`.
     """
-    folder = _find(name_or_path)
-    config, manifest = _read_manifest(folder, trust_remote_code)
-    place = torch.device("cpu" if device is None else device)
+    if family is not None and family not in FAMILIES:
+        raise PolicyError(unknown_name("policy family", family, FAMILIES))
+    checkpoint = read_checkpoint(_find(name_or_path, revision))
+    found = recognise(checkpoint, FAMILIES, family)
+    base = _base(checkpoint, name_or_path, revision, lora)
+    spread_out = device_map is not None and torch.cuda.is_available()
+    place = torch.device(device or ("cuda" if spread_out else "cpu"))
     implementation = _implementation(attention, place)
-    policy = _build(folder, config, manifest, implementation, trust_remote_code)
+    kind = torch.bfloat16 if weights == "bfloat16" else torch.float32
+    if found is REMOTE:
+        code = dataclasses.replace(checkpoint, folder=base.folder)
+        module = load_module(code, implementation, kind, trusted=trust_remote_code)
+    else:
+        module = _stock_module(checkpoint, found, base.folder, implementation, kind, place, device_map)
+    policy = _policy(checkpoint, found, module, overrides or Overrides(), base.name)
     if gradient_checkpointing:
         policy.model.activation_checkpointing_enable({"use_reentrant": False})
+    if base.folder != checkpoint.folder:
+        adapted = adapters.load_adapters(policy.model, checkpoint.folder, found.keys)
+        policy = policy.with_module(PolicyModule(adapted, whole=module.whole))
     if lora is not None:
-        policy = policy.with_module(PolicyModule(_adapt(policy.model, lora)))
-    policy.module.to(place).eval()
+        policy = policy.with_module(PolicyModule(adapters.add_adapters(policy.model, lora), whole=module.whole))
+    if device_map is None:
+        policy.module.to(place)
+    policy.module.eval()
     return dataclasses.replace(policy, compute_dtype=resolve_dtype(dtype, place, policy))
 
 
@@ -94,89 +118,89 @@ def shipped_folder(name: str) -> Path:
     return Path(str(files("steprs"))) / "checkpoints" / name
 
 
-def _find(name_or_path: str | Path) -> Path:
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class _Base:
+    """Where the full weights of a checkpoint lie, and the name that adapters to them remember."""
+
+    folder: Path
+    name: str
+
+
+def _find(name_or_path: str | Path, revision: str | None) -> Path:
     if str(name_or_path) in SHIPPED:
         return shipped_folder(str(name_or_path))
-    folder = Path(name_or_path)
-    if (folder / "config.json").is_file():
+    folder = find_folder(name_or_path, revision)
+    if folder is not None and (folder / "config.json").is_file():
         return folder
-    what = "a folder without config.json" if folder.is_dir() else "neither a shipped name nor a folder"
+    what = "a folder without config.json" if folder else "neither a shipped name nor a folder"
     raise PolicyError(
-        f"cannot load policy {str(name_or_path)!r}: {what}; give one of {', '.join(SHIPPED)} or the folder of a "
-        f"checkpoint.{did_you_mean(str(name_or_path), SHIPPED)}"
+        f"cannot load policy {str(name_or_path)!r}: {what}; give one of {', '.join(SHIPPED)}, the folder of a "
+        f"checkpoint, or the Hub's name of one.{did_you_mean(str(name_or_path), SHIPPED)}"
     )
 
 
-def _read_manifest(folder: Path, trust_remote_code: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """config.json and `steprs.json`, refused unless a known family owns them."""
-    config = _read_json(folder / "config.json")
-    if "auto_map" in config and not trust_remote_code:
-        raise PolicyError(
-            f"{folder} wants to run its own Python files ({sorted(config['auto_map'])}); read them, then pass "
-            "trust_remote_code=True, or use a checkpoint that needs none"
-        )
-    architectures = config.get("architectures") or ["?"]
-    if not (folder / MANIFEST).is_file():
-        raise PolicyError(
-            f"{folder} is a {architectures[0]} checkpoint of no family known here (it has no {MANIFEST}); "
-            f"known families: {', '.join(sorted(FAMILIES))}"
-        )
-    manifest = _read_json(folder / MANIFEST)
-    family = str(manifest.get("family"))
-    if family not in FAMILIES:
-        raise PolicyError(f"{folder}: {unknown_name('policy family', family, FAMILIES)}")
-    if architectures[0] not in FAMILIES[family].architectures:
-        raise PolicyError(
-            f"{folder} says it is of family {family!r} but holds a {architectures[0]}; that family is "
-            f"{' or '.join(FAMILIES[family].architectures)}"
-        )
-    if not list(folder.glob("*.safetensors")):
-        raise PolicyError(f"{folder} holds no .safetensors file; pickled weights are not read, convert them first")
-    return config, manifest
-
-
-def _read_json(path: Path) -> dict[str, Any]:
+def _base(checkpoint: Checkpoint, name_or_path: str | Path, revision: str | None, lora: Lora | None) -> _Base:
+    """The checkpoint itself, or what its adapters were trained on."""
+    folder = checkpoint.folder
+    if not (folder / adapters.CONFIG).is_file():
+        own = str(folder.resolve()) if Path(name_or_path).is_dir() else str(name_or_path)
+        return _Base(folder=folder, name=own)
+    if lora is not None:
+        raise PolicyError(f"{folder} already has adapters; merge them first: steprs export {folder} -o DIR --merge")
+    name = checkpoint.manifest.get("base")
+    if not isinstance(name, str):
+        raise PolicyError(f"{folder} holds adapters, but its steprs.json does not say of which weights ('base')")
     try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError) as error:
-        raise PolicyError(f"{path} cannot be read as JSON: {error}") from None
-    if not isinstance(tree, dict):
-        raise PolicyError(f"{path} holds a {type(tree).__name__}, not an object")
-    return tree
+        return _Base(folder=_find(name, revision), name=name)
+    except PolicyError as error:
+        raise PolicyError(
+            f"{folder} holds adapters to {name!r}, which is not there: {error}. Put its new place into 'base' of "
+            f"{folder / 'steprs.json'}"
+        ) from None
 
 
-def _build(
-    folder: Path, config: dict[str, Any], manifest: dict[str, Any], implementation: str, trust_remote_code: bool
-) -> Policy:
-    loader: Any = AutoModelForCausalLM
+def _stock_module(
+    checkpoint: Checkpoint,
+    family: Family,
+    weights: Path,
+    implementation: str,
+    dtype: torch.dtype,
+    place: torch.device,
+    device_map: DeviceMap,
+) -> PolicyModule:
+    assert family.stock_config is not None
     try:
-        with quiet_transformers():
-            model, report = loader.from_pretrained(
-                folder,
-                dtype=torch.float32,
-                attn_implementation=implementation,
-                use_safetensors=True,
-                trust_remote_code=trust_remote_code,
-                output_loading_info=True,
-            )
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise PolicyError(f"cannot load the checkpoint in {folder}: {error}; a file is missing or damaged") from error
-    wrong = {kind: sorted(map(str, names)) for kind, names in report.items() if names}
-    if wrong:
-        raise PolicyError(f"the weights in {folder} do not fit its config.json: {wrong}")
+        config = family.stock_config(checkpoint.config)
+    except PolicyError as error:
+        raise PolicyError(f"{checkpoint.folder}: {error}") from None
+    model = empty_model(config, dtype=dtype, implementation=implementation)
+    placed = placement(model, device_map, place)
+    load_weights(model, weights, family.keys, place=placed.of, dtype=dtype)
+    return PolicyModule(spread(model, placed))
+
+
+def _policy(checkpoint: Checkpoint, family: Family, module: PolicyModule, overrides: Overrides, source: str) -> Policy:
+    tokenizer = load_tokenizer(checkpoint, family)
+    vocab_size = vocabulary_rows(module.model)
+    size = block_size(checkpoint, family, overrides)
+    stated = checkpoint.manifest
+    attention = stated.get("attention", "bidirectional" if size is None else "block_causal")
+    if family.attention != "by block size":
+        attention = family.attention
+    elif overrides.block_size is not None:
+        attention = "block_causal"
     return Policy(
-        module=PolicyModule(model),
+        module=module,
         tokenizer=tokenizer,
-        family=manifest["family"],
-        attention=manifest["attention"],
-        block_size=manifest["block_size"],
-        prompt_block=manifest["prompt_block"],
-        mask_token_id=manifest["mask_token_id"],
-        eos_token_id=manifest["eos_token_id"],
-        pad_token_id=manifest["pad_token_id"],
-        vocab_size=config["vocab_size"],
-        decoding_defaults=manifest["decoding"],
+        family=family.name,
+        attention=attention,
+        block_size=size,
+        prompt_block=stated.get("prompt_block", family.prompt_block),
+        shifted=is_shifted(checkpoint, family, overrides),
+        vocab_size=vocab_size,
+        decoding_defaults=stated.get("decoding", dict(family.decoding)),
+        published=Published(source=source, keys=family.keys, files=checkpoint.files()),
+        **special_tokens(checkpoint, family, tokenizer, overrides, vocab_size),
     )
 
 
@@ -187,14 +211,3 @@ def _implementation(attention: str, device: torch.device) -> str:
     if attention == "flex_attention" and device.type != "cuda":
         raise PolicyError(f"attention='flex_attention' needs a CUDA device, not {device}; use 'eager' or 'sdpa'")
     return attention
-
-
-def _adapt(model: torch.nn.Module, lora: Lora) -> torch.nn.Module:
-    try:
-        from peft import LoraConfig, get_peft_model
-    except ImportError:
-        raise DependencyError("LoRA needs the package peft; install it with: pip install 'steprs[peft]'") from None
-    options: dict[str, Any] = {"r": lora.rank, "lora_alpha": lora.alpha, "lora_dropout": lora.dropout}
-    targets = lora.target_modules if isinstance(lora.target_modules, str) else list(lora.target_modules)
-    config = LoraConfig(target_modules=targets, **options)
-    return get_peft_model(model, config)

@@ -18,8 +18,14 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from ..errors import PolicyError
 from .base import Policy, PolicyModule
+from .family import Family, stock_config
 
-FAMILY = "tiny"
+TINY = Family(
+    name="tiny",
+    architectures=("LlamaForCausalLM",),
+    stock_config=stock_config("llama"),
+    attention="by block size",
+)
 PAD, EOS, MASK = "<pad>", "<eos>", "<mask>"
 
 
@@ -81,7 +87,7 @@ def create_tiny(
     return Policy(
         module=PolicyModule(model),
         tokenizer=tokenizer,
-        family=FAMILY,
+        family=TINY.name,
         attention=attention,
         block_size=block_size,
         mask_token_id=int(tokenizer.mask_token_id),

@@ -199,15 +199,17 @@ class _BlockCanvas:
         distinct = distinct_rows(torch.cat([self._prefix_R[:, None], unread_RK], dim=1))
         # The first block of an aligned prompt begins inside the prompt.
         first = self._begin - (self.lead if self._begin == self._context else 0)
-        cache = self._cache if self._cached < first else branch(self._cache)
+        # A shifted head scores a block's first position at the token before it, which therefore is read every time.
+        final = max(first - int(self._policy.shifted), 0)
+        cache = self._cache if self._cached < final else branch(self._cache)
         source_U = self._prefix_R[distinct.rows_U]
         if self._cached and not torch.equal(source_U, self._cache_rows):
             cache.batch_select_indices(source_U)
         logits_NV = distinct.logits(lambda rows_U, select_UW: self._read(rows_U, select_UW, cache), select_RW)
-        if self._cached < first:
+        if self._cached < final:
             # The window was all masked, so rows that differ now differ in their prefix.
-            cache.crop(first - self._stop)
-            self._cached, self._prefix_R = first, distinct.kind_R
+            cache.crop(final - self._stop)
+            self._cached, self._prefix_R = final, distinct.kind_R
             self._cache_rows = torch.arange(distinct.rows_U.shape[0], device=ids_RW.device)
         return logits_NV
 

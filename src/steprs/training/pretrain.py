@@ -1,4 +1,4 @@
-"""A tiny policy made from nothing: masked-diffusion cross-entropy on a task's written solutions.
+"""Masked-diffusion cross-entropy on a task's written solutions: a tiny policy from nothing, or another one adapted.
 
 Every block of a solution is seen through noise: a uniform number of its positions is masked, and the masked tokens
 are predicted. Block-causal copies share a row with the clean sequence they are conditioned on, so that one row
@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from ..policies.attention import full_mask, packed_mask
 from ..policies.base import Policy, count_before
 from ..policies.tiny import create_tiny, initialise_numbers
 from ..progress import track
+from ..rollout.collect import encode_prompts
 from ..tasks import AbstractTask
 from ..types import Problem
 from .muon import Float32Muon
@@ -45,9 +47,10 @@ class PretrainSettings:
         updates: optimiser steps; the rate is constant and falls to 0 over the last half.
         max_minutes: stop there, wherever the rate stands (the log says so).
         learning_rate: AdamW, for embeddings, head and norms.
-        muon_learning_rate: Muon, for the matrices between them.
+        muon_learning_rate: Muon, for the matrices between them; None leaves these to AdamW, too.
         weight_decay: of both.
         warmup_updates: linear rise of both rates.
+        length: completion tokens; None is the task's number of words, which is enough where a word is a token.
     """
 
     seed: int
@@ -63,9 +66,10 @@ class PretrainSettings:
     updates: int
     max_minutes: float
     learning_rate: float
-    muon_learning_rate: float
+    muon_learning_rate: float | None
     weight_decay: float
     warmup_updates: int
+    length: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,27 +97,34 @@ class NoisyRows:
     select_RT: Tensor
     targets_N: Tensor
 
+    def to(self, device: torch.device) -> NoisyRows:
+        """The same rows on another device."""
+        return NoisyRows(**{field.name: getattr(self, field.name).to(device) for field in dataclasses.fields(self)})
 
-def pretrain(settings: PretrainSettings, task: AbstractTask, folder: str | Path, *, recipe: str) -> Path:
-    """Train a tiny policy on the task's training problems and save it.
+
+def pretrain(
+    settings: PretrainSettings, task: AbstractTask, folder: str | Path, *, recipe: str, policy: Policy | None = None
+) -> Path:
+    """Train a policy on the task's training problems and save it.
 
     Args:
         settings: see `PretrainSettings`.
         task: problems of its "train" split only are seen.
         folder: becomes a checkpoint folder, with the log of the training in `pretrain_log.jsonl`.
         recipe: the configuration as text, kept in `pretrain.yaml` so that the folder says how to make it again.
+        policy: adapted in place; None makes a tiny one from nothing.
 
     Returns:
         The folder.
 
     Raises:
-        ConfigError: blocks do not divide the completion.
+        ConfigError: blocks do not divide the completion, or are counted from the first token of the prompt.
         TaskError: a written solution is longer than the task's completions.
         NonFiniteError: the loss is not a number; names the update.
     """
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
-    policy = new_policy(settings, task)
+    policy = new_policy(settings, task) if policy is None else _for_task(policy, settings, task)
     records = list(train(policy, settings, task, show=True))
     policy.save(path)
     (path / RECIPE).write_text(recipe, encoding="utf-8")
@@ -154,28 +165,31 @@ def train(
     policy: Policy, settings: PretrainSettings, task: AbstractTask, *, show: bool = False
 ) -> Iterator[dict[str, Any]]:
     """Train in place; yields a log record now and then and one at the end."""
-    adamw, muon = _optimisers(policy, settings)
+    optimisers = _optimisers(policy, settings)
     generator = torch.Generator().manual_seed(settings.seed)
     started, seen, since = time.monotonic(), 0, 0.0
+    every = max(1, min(100, settings.updates // 10))
     policy.train(True)
     with track("pretraining", settings.updates, show=show) as bar:
         for update, batch in enumerate(draw_solutions(policy, settings, task), start=1):
-            _set_rates(adamw, muon, settings, update)
+            factor = rate_factor(update, settings.updates, settings.warmup_updates)
+            for optimiser, rate in optimisers:
+                for group in optimiser.param_groups:
+                    group["lr"] = rate * factor
             loss = masked_cross_entropy(policy, noisy_rows(policy, batch, settings.copies, generator))
             if not torch.isfinite(loss):
                 raise NonFiniteError(
                     f"pretraining update {update}: the loss is {loss.item()}; lower the learning rates"
                 )
             loss.backward()
-            adamw.step()
-            muon.step()
-            adamw.zero_grad(set_to_none=True)
-            muon.zero_grad(set_to_none=True)
+            for optimiser, _ in optimisers:
+                optimiser.step()
+                optimiser.zero_grad(set_to_none=True)
             since, seen = since + loss.item(), seen + 1
             minutes = (time.monotonic() - started) / 60.0
             last = update == settings.updates or minutes >= settings.max_minutes
             bar.advance(1, f"loss {loss.item():.3f}")
-            if last or update % 100 == 0:
+            if last or update % every == 0:
                 yield {"update": update, "loss": since / seen, "minutes": round(minutes, 3), "of": settings.updates}
                 since, seen = 0.0, 0
             if last:
@@ -185,6 +199,7 @@ def train(
 
 def masked_cross_entropy(policy: Policy, rows: NoisyRows) -> Tensor:
     """Mean of -log p(token) over the masked positions."""
+    rows = rows.to(policy.device)
     logits_NV = policy.logits(
         rows.ids_RT, attention_mask=rows.mask_R1TT, position_ids=rows.position_ids_RT, select_BT=rows.select_RT
     )
@@ -244,8 +259,7 @@ def mask_positions(rows: int, length: int, block_size: int, generator: torch.Gen
 def draw_solutions(policy: Policy, settings: PretrainSettings, task: AbstractTask) -> Iterator[Solutions]:
     """Endless batches: problems in a new random order every pass, each with a random solution."""
     problems = task.problems("train")
-    prompts = policy.tokenizer([problem.prompt for problem in problems], padding=True, return_tensors="pt")
-    prompt_mask = prompts["attention_mask"].bool()
+    prompts = encode_prompts(policy, problems, max_prompt_tokens=sys.maxsize)
     rng = random.Random(settings.seed)
     order: list[int] = []
     while True:
@@ -253,40 +267,56 @@ def draw_solutions(policy: Policy, settings: PretrainSettings, task: AbstractTas
             order += rng.sample(range(len(problems)), len(problems))
         chosen, order = order[: settings.batch_size], order[settings.batch_size :]
         texts = [task.solution(problems[index], rng) for index in chosen]
-        completion_BL = _encode_completions(policy, task, texts, [problems[index] for index in chosen])
+        length = settings.length or task.completion_length
+        completion_BL = _encode_completions(policy, task, length, texts, [problems[index] for index in chosen])
         yield Solutions(
-            prompt_ids_BC=prompts["input_ids"][chosen],
-            prompt_mask_BC=prompt_mask[chosen],
+            prompt_ids_BC=prompts.ids_PC[chosen].cpu(),
+            prompt_mask_BC=prompts.mask_PC[chosen].cpu(),
             completion_ids_BL=completion_BL,
         )
 
 
-def _encode_completions(policy: Policy, task: AbstractTask, texts: list[str], problems: Sequence[Problem]) -> Tensor:
-    """Ids [B, L], filled up with end tokens where the task ends early."""
-    length = task.completion_length
-    rows = policy.tokenizer(texts)["input_ids"]
+def _encode_completions(
+    policy: Policy, task: AbstractTask, length: int, texts: list[str], problems: Sequence[Problem]
+) -> Tensor:
+    """Ids [B, L], filled up with end tokens where the text ends early."""
+    rows = policy.tokenizer(texts, add_special_tokens=False)["input_ids"]
+    # Words are tokens for the embedded policies alone; with others only the length asked for is known.
+    may_end = task.ends_with_eos or length != task.completion_length
     for ids, text, problem in zip(rows, texts, problems, strict=True):
-        if len(ids) > length or (len(ids) < length and not task.ends_with_eos):
-            raise TaskError(f"{problem.id}: the solution {text!r} has {len(ids)} words, completions have {length}")
+        if len(ids) > length or (len(ids) < length and not may_end):
+            raise TaskError(
+                f"{problem.id}: the solution {text!r} has {len(ids)} tokens, completions have {length}; set `length`"
+            )
     return torch.tensor([ids + [policy.eos_token_id] * (length - len(ids)) for ids in rows])
 
 
-def _optimisers(policy: Policy, settings: PretrainSettings) -> tuple[torch.optim.AdamW, Float32Muon]:
-    """AdamW for what is looked up, read out or scaled; Muon for the matrices between."""
+def _for_task(policy: Policy, settings: PretrainSettings, task: AbstractTask) -> Policy:
+    """An existing policy that remembers the decoding it is adapted for."""
+    length = settings.length or task.completion_length
+    size = policy.block_size or length
+    if length % size:
+        raise ConfigError(f"the policy's block size {size} does not divide length {length}; set `length`")
+    if policy.attention == "block_causal" and policy.prompt_block == "aligned":
+        raise ConfigError(
+            f"family {policy.family!r} counts blocks from the first token of the prompt; pretraining makes noise in "
+            "blocks that begin after it"
+        )
+    decoding = {"length": length, "steps": length, "block_size": size, "task": task.name}
+    return dataclasses.replace(policy, decoding_defaults=decoding)
+
+
+def _optimisers(policy: Policy, settings: PretrainSettings) -> list[tuple[torch.optim.AdamW | Float32Muon, float]]:
+    """With their rates: AdamW for what is looked up, read out or scaled; Muon, if wanted, for the matrices between."""
+    if settings.muon_learning_rate is None:
+        adamw = torch.optim.AdamW(policy.parameters(), lr=0.0, betas=(0.9, 0.95), weight_decay=settings.weight_decay)
+        return [(adamw, settings.learning_rate)]
     matrices = [weight for name, weight in policy.named_parameters() if weight.ndim == 2 and ".layers." in name]
     taken = {id(weight) for weight in matrices}
     others = [weight for weight in policy.parameters() if id(weight) not in taken]
-    return (
-        torch.optim.AdamW(others, lr=0.0, betas=(0.9, 0.95), weight_decay=settings.weight_decay),
-        Float32Muon(matrices, lr=0.0, weight_decay=settings.weight_decay),
-    )
-
-
-def _set_rates(adamw: torch.optim.AdamW, muon: Float32Muon, settings: PretrainSettings, update: int) -> None:
-    factor = rate_factor(update, settings.updates, settings.warmup_updates)
-    for optimiser, rate in ((adamw, settings.learning_rate), (muon, settings.muon_learning_rate)):
-        for group in optimiser.param_groups:
-            group["lr"] = rate * factor
+    adamw = torch.optim.AdamW(others, lr=0.0, betas=(0.9, 0.95), weight_decay=settings.weight_decay)
+    muon = Float32Muon(matrices, lr=0.0, weight_decay=settings.weight_decay)
+    return [(adamw, settings.learning_rate), (muon, settings.muon_learning_rate)]
 
 
 def rate_factor(update: int, updates: int, warmup: int) -> float:

@@ -12,6 +12,7 @@ from accelerate import Accelerator
 from safetensors.torch import load_file, save_file
 
 from ..errors import RunFolderError
+from ..policies.adapters import fill_adapters
 from ..policies.base import Policy
 from .batch import UpdateBatch, batch_from_tensors, batch_to_tensors
 from .folder import RunFolder
@@ -79,10 +80,6 @@ def save(
     if main:
         policy.save(part)
         save_file(optimizer_tensors(policy, optimizer), trainer / "optimizer.safetensors")
-        if policy.has_adapters:
-            # The policy folder holds the merged weights; a resumed run needs the adapters themselves.
-            adapters = {name: weight.detach().cpu().contiguous() for name, weight in policy.named_parameters()}
-            save_file(adapters, trainer / "adapters.safetensors")
         content = {"format": FORMAT, **dataclasses.asdict(position)}
         (trainer / "position.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
         folder.finish_checkpoint(part)
@@ -114,10 +111,8 @@ def restore(
     position = read_position(checkpoint)
     trainer = checkpoint / "trainer"
     if policy.has_adapters:
-        saved = load_file(trainer / "adapters.safetensors")
-        with torch.no_grad():
-            for name, weight in policy.named_parameters():
-                weight.copy_(saved[name])
+        assert policy.published is not None
+        fill_adapters(policy.unwrapped.causal_lm, checkpoint, policy.published.keys)
     load_optimizer_tensors(policy, optimizer, load_file(trainer / "optimizer.safetensors"))
     if not position.inner:
         return position, None

@@ -49,7 +49,7 @@ def test_plain_transformers_reads_it(make_policy, saved, inputs):
 def test_a_foreign_checkpoint_is_refused_by_name(saved):
     (saved / "steprs.json").unlink()
     edit(saved / "config.json", architectures=["LLaDAModelLM"])
-    with pytest.raises(PolicyError, match="LLaDAModelLM checkpoint of no family known here"):
+    with pytest.raises(PolicyError, match="LLaDAModelLM checkpoint of model_type 'llama' and of no family known here"):
         load_policy(saved)
 
 
@@ -65,10 +65,13 @@ def test_an_unknown_family_is_refused_with_a_hint(saved):
         load_policy(saved)
 
 
-def test_remote_code_runs_only_when_asked_for(saved):
+def test_code_beside_a_known_family_is_carried_along_and_never_run(saved, tmp_path):
     edit(saved / "config.json", auto_map={"AutoModelForCausalLM": "modeling.Evil"})
-    with pytest.raises(PolicyError, match="trust_remote_code=True"):
-        load_policy(saved)
+    (saved / "modeling.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    policy = load_policy(saved, trust_remote_code=True)
+    again = policy.save(tmp_path / "again")
+    assert not (tmp_path / "ran").exists()
+    assert (again / "modeling.py").read_bytes() == (saved / "modeling.py").read_bytes()
 
 
 def test_pickled_weights_are_not_read(saved):

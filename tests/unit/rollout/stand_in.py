@@ -43,6 +43,8 @@ class TableCache:
 class TablePolicy:
     """Duck type of `Policy`; records the ids of every forward in `seen`."""
 
+    shifted = False
+
     def __init__(
         self,
         *,

@@ -1,0 +1,203 @@
+"""Tensors between safetensors files and a model, one at a time.
+
+A model of 8 billion weights leaves no room for a second copy. So the model is made without memory, every tensor goes
+straight from its file to its place, and saving fills one file after the other.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import init_empty_weights
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+
+from ..errors import PolicyError
+from .family import KeyMap
+
+INDEX = "model.safetensors.index.json"
+SHARD_BYTES = 5_000_000_000
+_NAMED = 6
+# Buffers that older checkpoints carry along; they are computed from the configuration.
+_COMPUTED = ("rotary_emb.inv_freq",)
+_FLOATING = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+
+
+def empty_model(config: PreTrainedConfig, *, dtype: torch.dtype, implementation: str) -> PreTrainedModel:
+    """The stock model of a configuration, its weights without memory and its computed buffers with it."""
+    loader: Any = AutoModelForCausalLM
+    with init_empty_weights(include_buffers=False):
+        model: PreTrainedModel = loader.from_config(config, dtype=dtype, attn_implementation=implementation)
+    model.tie_weights()
+    return model
+
+
+def vocabulary_rows(model: PreTrainedModel) -> int:
+    """Rows of the embedding, which are the vocabulary of the logits."""
+    weight = model.get_input_embeddings().weight
+    assert isinstance(weight, Tensor)
+    return weight.shape[0]
+
+
+def load_weights(
+    model: PreTrainedModel, folder: Path, keys: KeyMap, *, place: Callable[[str], torch.device], dtype: torch.dtype
+) -> None:
+    """Fill a model, in place, from the safetensors of a folder.
+
+    Args:
+        model: from `empty_model`.
+        folder: one file, or several with or without an index.
+        keys: published names -> the model's.
+        place: the model's name of a tensor -> where it goes.
+        dtype: what the weights become.
+
+    Raises:
+        PolicyError: no safetensors, a damaged file, or tensors that are missing, unexpected, of another shape or
+            quantised, all named in one message.
+    """
+    files = weight_files(folder)
+    homes = _checked(model, files, folder, keys)
+    weights = dict(model.named_parameters())
+    twins: list[tuple[str, Tensor]] = []
+    for path in files:
+        with safe_open(path, framework="pt") as file:
+            for name in (name for name, home in homes.items() if home == path):
+                stock = keys.stock(name)
+                assert stock is not None
+                tensor = file.get_tensor(name)
+                if stock not in weights:
+                    twins.append((stock, tensor))
+                    continue
+                # A copy, since the tensor itself lies in the mapped file, which may be written over one day.
+                _put(model, stock, tensor.to(place(stock), dtype, copy=True))
+                del tensor  # before the next one is read
+    model.tie_weights()
+    for stock, tensor in twins:
+        kept = model.get_parameter(stock)
+        if not torch.equal(kept.detach().cpu(), tensor.to("cpu", dtype)):
+            raise PolicyError(
+                f"config.json in {folder} ties {stock} to the embedding, but the files hold another tensor under that "
+                "name; set tie_word_embeddings to what is meant"
+            )
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a folder; those that an index names must all be there.
+
+    Raises:
+        PolicyError: none, or a shard is missing.
+    """
+    index = folder / INDEX
+    if index.is_file():
+        try:
+            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        except (ValueError, KeyError, AttributeError) as error:
+            raise PolicyError(f"{index} is no index of safetensors ({error})") from None
+        missing = [name for name in names if not (folder / name).is_file()]
+        if missing:
+            raise PolicyError(f"{folder} lacks {_some(missing)}, which {INDEX} names; fetch it again")
+        return [folder / name for name in names]
+    found = sorted(path for path in folder.glob("*.safetensors") if not path.name.startswith("adapter_"))
+    if not found:
+        raise PolicyError(f"{folder} holds no .safetensors file; pickled weights are not read, convert them first")
+    return found
+
+
+def stored_dtype(folder: Path) -> torch.dtype:
+    """The number format of most of a folder's weights.
+
+    Raises:
+        PolicyError: see `weight_files`; or it is none that a model computes in.
+    """
+    weights: dict[str, int] = {}
+    for _, _, shape, kind in _headers(weight_files(folder)):
+        weights[kind] = weights.get(kind, 0) + math.prod(shape)
+    most = max(weights, key=lambda kind: weights[kind])
+    if most not in _FLOATING:
+        raise PolicyError(f"the weights in {folder} are {most}; allowed: {', '.join(sorted(_FLOATING))}")
+    return _FLOATING[most]
+
+
+def _checked(model: nn.Module, files: list[Path], folder: Path, keys: KeyMap) -> dict[str, Path]:
+    """Published name -> file, after names and shapes were compared with the model; only headers are read."""
+    shapes = {name: tuple(weight.shape) for name, weight in model.named_parameters(remove_duplicate=False)}
+    needed = {name for name, _ in model.named_parameters()}
+    homes: dict[str, Path] = {}
+    wrong: dict[str, list[str]] = {"unexpected": [], "of another shape": [], "not floating-point": []}
+    seen: set[str] = set()
+    for path, name, shape, kind in _headers(files):
+        stock = keys.stock(name)
+        if name.endswith(_COMPUTED):
+            continue
+        if stock is None or stock not in shapes:
+            wrong["unexpected"].append(name)
+        elif kind not in _FLOATING:
+            wrong["not floating-point"].append(f"{name} ({kind})")
+        elif shapes[stock] != shape:
+            wrong["of another shape"].append(f"{name} is {list(shape)}, config.json says {list(shapes[stock])}")
+        else:
+            homes[name] = path
+        seen.add(stock or "")
+    missing = [keys.published(name) for name in sorted(needed - seen)]
+    problems = [f"{what}: {_some(names)}" for what, names in ({"missing": missing} | wrong).items() if names]
+    if problems:
+        raise PolicyError(f"the weights in {folder} do not fit its config.json; {'; '.join(problems)}")
+    return homes
+
+
+def _headers(files: list[Path]) -> Iterator[tuple[Path, str, tuple[int, ...], str]]:
+    for path in files:
+        try:
+            with safe_open(path, framework="pt") as file:
+                for name in file.keys():  # noqa: SIM118 - not a dict
+                    entry = file.get_slice(name)
+                    yield path, name, tuple(entry.get_shape()), str(entry.get_dtype())
+        except (SafetensorError, OSError) as error:
+            raise PolicyError(f"{path} is damaged: {error}; fetch it again") from error
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _put(model: nn.Module, name: str, tensor: Tensor) -> None:
+    module, _, leaf = name.rpartition(".")
+    setattr(model.get_submodule(module), leaf, nn.Parameter(tensor))
+
+
+def save_weights(
+    folder: Path, tensors: Mapping[str, Callable[[], Tensor]], sizes: Mapping[str, int], *, shard_bytes: int
+) -> None:
+    """Write safetensors as transformers names them: one file, or shards with an index.
+
+    Args:
+        folder: exists.
+        tensors: published name -> a function that gives the tensor; called when its file is written.
+        sizes: published name -> bytes.
+        shard_bytes: most bytes of a file, unless a single tensor has more.
+    """
+    shards: list[list[str]] = [[]]
+    filled = 0
+    for name in tensors:
+        if shards[-1] and filled + sizes[name] > shard_bytes:
+            shards, filled = [*shards, []], 0
+        shards[-1].append(name)
+        filled += sizes[name]
+    files = ["model.safetensors"]
+    if len(shards) > 1:
+        files = [f"model-{number:05d}-of-{len(shards):05d}.safetensors" for number in range(1, len(shards) + 1)]
+    for file, names in zip(files, shards, strict=True):
+        content = {name: tensors[name]().detach().cpu().contiguous() for name in names}
+        save_file(content, folder / file, metadata={"format": "pt"})
+    if len(shards) > 1:
+        where = {name: file for file, names in zip(files, shards, strict=True) for name in names}
+        index = {"metadata": {"total_size": sum(sizes.values())}, "weight_map": dict(sorted(where.items()))}
+        (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
