@@ -50,7 +50,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 
 class TestHelp:
-    @pytest.mark.parametrize("command", ["demo", "train", "eval", "pretrain", "tasks", "doctor"])
+    @pytest.mark.parametrize("command", ["demo", "train", "eval", "pretrain", "convert", "export", "tasks", "doctor"])
     def test_every_command_explains_itself(self, command: str) -> None:
         result = CliRunner().invoke(app, [command, "--help"])
         assert result.exit_code == 0
@@ -58,7 +58,9 @@ class TestHelp:
 
     def test_the_main_page_lists_them(self) -> None:
         output = CliRunner().invoke(app, ["--help"]).output
-        assert all(name in output for name in ("demo", "train", "eval", "pretrain", "tasks", "doctor"))
+        assert all(
+            name in output for name in ("demo", "train", "eval", "pretrain", "convert", "export", "tasks", "doctor")
+        )
 
     def test_version(self) -> None:
         assert CliRunner().invoke(app, ["--version"]).output.startswith("steprs 0.")
