@@ -6,6 +6,7 @@ A run file is YAML in the shape of `RunConfig`; `base: other.yaml` starts from a
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -223,8 +224,8 @@ class EvalConfig(Section):
 
     @model_validator(mode="after")
     def _k_within_samples(self) -> EvalConfig:
-        if not self.k:
-            raise ValueError("eval.k is empty; give at least one number of tries, e.g. [1, 16]")
+        if not self.k or min(self.k) < 1:
+            raise ValueError(f"eval.k is {list(self.k)}; give numbers of tries from 1 on, e.g. [1, 16]")
         if max(self.k) > self.samples:
             raise ValueError(
                 f"eval.k holds {max(self.k)} but eval.samples is {self.samples}; pass@k needs k <= samples"
@@ -321,8 +322,30 @@ def load_config(
     except ValidationError as error:
         where = f"{source}: " if isinstance(source, str | Path) else ""
         if overrides:
-            where = where.removesuffix(": ") + f" with {' '.join(overrides)}: "
+            where = f"{where.removesuffix(': ')} with {' '.join(overrides)}: ".lstrip()
         raise ConfigError(where + "; ".join(_explain(e, model) for e in error.errors())) from None
+
+
+def flat_overrides(words: Sequence[str]) -> dict[str, Any]:
+    """`a.b=value` words as dotted keys with plain JSON values.
+
+    Raises:
+        ConfigError: a word without a value, or a value that is not YAML or not plain.
+
+    >>> flat_overrides(["train.updates=5", "eval.k=[1, 4]"])
+    {'train.updates': 5, 'eval.k': [1, 4]}
+    """
+    found: dict[str, Any] = {}
+    for word in words:
+        tree: Any = _parse_override(word)
+        key = word.partition("=")[0].strip()
+        for part in key.split("."):
+            tree = tree[part]
+        try:
+            found[key] = json.loads(json.dumps(tree, allow_nan=False))
+        except (TypeError, ValueError):
+            raise ConfigError(f"override {word!r}: a {type(tree).__name__} is no setting; put it in quotes") from None
+    return found
 
 
 def _parse_override(text: str) -> dict[str, Any]:

@@ -53,6 +53,10 @@ def test_inputs_and_clip_are_the_run_s():
 def test_a_rule_without_a_solution_says_why_and_an_end_without_one_is_open():
     nothing = rule_estimates(capability((0.0, 0.0), 0.0, 0.0), config())
     assert "nothing was solved" in nothing["odds"] and "nothing to weigh" in nothing["mass-neutral"]
+    easy = rule_estimates(capability((0.75, 1.0), 0.75, 1.0), config())["odds"]
+    assert math.isnan(easy.low) and easy.value < easy.high == calibrate_risk(0.75, "odds")
+    rare = rule_estimates(capability((0.0, 0.0, 0.25, 0.0), 0.0, 0.2), config())["mass-neutral"]
+    assert math.isnan(rare.low) and math.isnan(rare.high), "some draws of prompts have no solution"
     few = rule_estimates(capability((0.0, 0.5), 0.0, 0.5), config())
     assert few["log-inverse"].value == math.log(4) and math.isnan(few["log-inverse"].high)
 

@@ -190,7 +190,7 @@ class TestFilesThatWouldBeMisread:
             ("train.updates=true", "no true or false"),
             ("risk.schedule={kind: linear, gamma: 2}", "gamma means nothing for kind 'linear'"),
             ("risk.calibration.rule=target", "rule 'target' and target go together"),
-            ("eval.k=[]", "at least one number"),
+            ("eval.k=[]", "numbers of tries from 1 on"),
         ],
     )
     def test_values_that_mean_nothing(self, override: str, said: str) -> None:

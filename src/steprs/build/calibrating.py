@@ -165,9 +165,10 @@ def _estimate(capability: Capability, rule: str, inputs: dict[str, Any]) -> Esti
         rates = np.array(capability.pass_rates)
         drawn = np.random.default_rng(0).integers(len(rates), size=(RESAMPLES, len(rates)))
         found = [_solved(rates[row].tolist(), rule, inputs) for row in drawn]
-        ends = np.nanquantile(found, [0.025, 0.975])
-    else:  # monotone in the mean, so the ends of its interval are enough
-        ends = np.sort([_solved([rate], rule, inputs) for rate in (capability.low, capability.high)])
+        # A draw without a solution leaves the ends open; without those draws they would be too close.
+        ends = np.quantile(found, [0.025, 0.975])
+    else:  # every rule falls with the mean, so the ends of its interval are enough
+        ends = np.array([_solved([rate], rule, inputs) for rate in (capability.high, capability.low)])
     count = len(capability.pass_rates)
     return Estimate(value=value, low=float(ends[0]), high=float(ends[1]), level=0.95, problems=count, seeds=1)
 

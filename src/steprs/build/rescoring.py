@@ -146,10 +146,16 @@ def rescore(run: str | Path, overrides: Sequence[str] = (), *, schedule: Abstrac
     if content is None:
         raise RunFolderError(f"{run} holds no config.json, so it is no run; give a folder that `steprs train` wrote")
     _refuse_foreign(overrides)
+    if schedule is not None and (
+        twice := [word for word in overrides if word.startswith(("risk.schedule", "risk.scale"))]
+    ):
+        raise ConfigError(f"a schedule and {twice[0]} were both given; one of them decides, leave the other out")
     own_config, config = load_config(content, model=RunConfig), load_config(content, overrides, model=RunConfig)
     check(config)
     accelerator = make_accelerator()
-    first = next(read_rollouts(run))
+    first = next(read_rollouts(run), None)
+    if first is None:
+        raise RunFolderError(f"{run}/rollouts holds no whole update: a process's share is missing everywhere")
     own = _weigher(own_config, own_config, folder, accelerator, first, None)
     new = own if config == own_config and schedule is None else (
         _weigher(config, own_config, folder, accelerator, first, schedule)
@@ -161,7 +167,10 @@ def rescore(run: str | Path, overrides: Sequence[str] = (), *, schedule: Abstrac
         control=config.risk.control,
         own_schedule=own.schedule.describe(),
         own_control=own_config.risk.control,
-        settings=config.risk.model_dump(mode="json"),
+        settings={
+            **config.risk.model_dump(mode="json"),
+            **({} if schedule is None else {"schedule": new.schedule.describe(), "scale": None}),
+        },
         updates=updates,
     )
 

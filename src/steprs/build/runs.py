@@ -136,10 +136,16 @@ def _refuse_other_settings(earlier: RunConfig, now: RunConfig, path: Path) -> No
     before, after = _flat(earlier.model_dump(mode="json")), _flat(now.model_dump(mode="json"))
     # Null and `auto` stand for what was filled in when the run began; the output folder is where it is now.
     open_values = (None, "auto")
+    # Neither do these change what is trained, so a run may be gone on with under another name.
+    beside = {"name", "output", "train.log_completions", "train.keep_last", "train.store_rollouts"}
+    beside |= {"eval.denoising", "eval.backslide_problems"}
     changed = [
         f"{key}: {before.get(key)!r} in the folder, {after[key]!r} now"
         for key in after
-        if key != "output" and after[key] not in open_values and before.get(key) != after[key]
+        if key not in beside
+        and not key.startswith("train.trackers")
+        and after[key] not in open_values
+        and before.get(key) != after[key]
     ]
     if changed:
         raise ConfigError(

@@ -90,13 +90,12 @@ def status(folder: Path = typer.Argument(..., metavar="DIR", help="A study's fol
 
 
 def _study(name: str, words: list[str], seeds: str | None) -> Study:
-    from yaml import safe_load
-
+    from ..config import flat_overrides
     from ..experiments.presets import preset
     from ..experiments.study import load_study
 
     study = load_study(name) if Path(name).is_file() else preset(name)
-    study = study.with_fields({key: safe_load(value) for key, _, value in (word.partition("=") for word in words)})
+    study = study.with_fields(flat_overrides(words))
     return study if seeds is None else study.model_copy(update={"seeds": _seeds(seeds, study.seeds)})
 
 
@@ -107,7 +106,7 @@ def _seeds(text: str, own: tuple[int, ...]) -> tuple[int, ...]:
     ((101, 102), (7, 8))
     """
     parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not parts or not all(part.isdigit() for part in parts):
+    if not parts or not all(part.isascii() and part.isdigit() for part in parts):
         raise ConfigError(f"--seeds {text!r}; give a number of seeds (4) or the seeds themselves (1,2,3)")
     numbers = tuple(int(part) for part in parts)
     if len(numbers) > 1 or "," in text:

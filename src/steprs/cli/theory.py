@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -102,7 +103,7 @@ def landmarks(
 def schedule(
     words: str = typer.Argument("linear 4 0", metavar="SCHEDULE", help="E.g. 'linear 4 0', 'power 0 4 gamma=2'."),
     pass_rate: str = typer.Option(FEW_RATES, "-p", "--pass-rate", metavar="P,...", help="Pass rates of the table."),
-    points: int = typer.Option(6, min=2, help="Values of progress, from 0 to 1."),
+    points: int = typer.Option(6, min=2, max=1000, help="Values of progress, from 0 to 1."),
     group_size: int = typer.Option(None, "-g", "--group-size", min=2, help="c_G of this group size in place of c."),
     format: Format = FORMAT,
     output: Path = PICTURE,
@@ -267,6 +268,6 @@ def _numbers(text: str, option: str) -> list[float]:
 
 def _whole(text: str, option: str) -> list[int]:
     numbers = _numbers(text, option)
-    if any(number != int(number) for number in numbers):
+    if not all(math.isfinite(number) and number == int(number) for number in numbers):
         raise ArgumentError(f"{option} is {text!r}; give whole numbers with commas between them, e.g. 4,16")
     return [int(number) for number in numbers]

@@ -18,6 +18,7 @@ from .study import Study, pretrain_config
 # runs whose own times say more.
 REFERENCE_SECONDS = 1.0
 REFERENCE_ROLLOUTS = 256
+START_SECONDS = 8.0  # of a process, until its first update
 
 
 def study_text(study: Study) -> str:
@@ -27,7 +28,8 @@ def study_text(study: Study) -> str:
         f"{study.name}: {study.title}",
         f"claim      {study.claim}",
         f"run        {study.run}" + (f" with {_fields(study.fields)}" if study.fields else ""),
-        f"size       {len(study.arms)} arms x {len(study.contexts)} contexts x {len(study.seeds)} seeds = {runs} runs",
+        f"size       {len(study.arms)} arms x {_many(len(study.contexts), 'context')} x "
+        f"{_many(len(study.seeds), 'seed')} = {runs} runs",
         f"measured   {study.measure.problems} held-out problems x {study.measure.samples} samples, the base policy too",
     ]
     for context in study.contexts:
@@ -86,7 +88,7 @@ def status_text(folder: Path) -> str:
     if stored is None:
         raise RunFolderError(f"{folder} holds no study.json; give the folder that `steprs study run` writes")
     study = load_config(stored, model=Study)
-    layout = lay_out(study, store_of(folder, _store_in(folder)))
+    layout = lay_out(study, store_of(folder, None))
     lines = [f"{study.name}: {study.title}"]
     done = 0
     for context in study.contexts:
@@ -107,6 +109,7 @@ def estimated_seconds(runs: Iterable[Placed], study: Study, store: Store) -> tup
     unit, source = _seconds_of_an_update(store)
     total = 0.0
     for run in runs:
+        total += START_SECONDS
         total += unit * _relative_cost(run.config) * run.config.train.updates
         total += unit * evaluation_units(study.measure.problems, study.measure.samples)
         every = run.config.train.eval_every
@@ -127,7 +130,8 @@ def updates_of(folder: Path) -> int:
 def _seconds_of_an_update(store: Store) -> tuple[float, str]:
     """Median over recent runs in the store, scaled to the reference size; else a reference machine's."""
     found = []
-    for log in sorted(store.root.glob("run-*/metrics.jsonl"))[-8:]:
+    logs = sorted(store.root.glob("run-*/metrics.jsonl"), key=lambda log: log.stat().st_mtime)
+    for log in logs[-8:]:
         stored = RunFolder(log.parent).read_json("config.json")
         records = [
             json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()[-20:] if line.endswith("}")
@@ -144,10 +148,8 @@ def _relative_cost(config: RunConfig) -> float:
     return config.train.prompts_per_update * config.train.group_size / REFERENCE_ROLLOUTS * config.loss.inner_updates
 
 
-def _store_in(folder: Path) -> Path | None:
-    """The store that the study was run with, where it was not the default."""
-    stored = RunFolder(folder).read_json("store.json")
-    return None if stored is None else Path(stored["store"])
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _fields(fields: dict[str, object]) -> str:

@@ -132,7 +132,9 @@ def arm_job(
 def is_measured(folder: Path, problems: int, measured: Mapping[str, Any]) -> bool:
     """Whether the folder holds exactly this measurement, made by this version of the statistics."""
     try:
-        return bool(json.loads((folder / MEASURED).read_text(encoding="utf-8")) == measurement(problems, measured))
+        made = json.loads((folder / MEASURED).read_text(encoding="utf-8")) == measurement(problems, measured)
+        kept = ("eval.json", "traces.json") if measured["traces"] else ("eval.json",)
+        return bool(made) and all((folder / name).is_file() for name in kept)
     except (OSError, ValueError):
         return False
 

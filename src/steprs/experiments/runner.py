@@ -67,12 +67,13 @@ def run_study(study: Study, output: str | Path, *, store: str | Path | None = No
             were finished, and the same command tries the failed ones again).
     """
     folder, places = Path(output), store_of(output, store)
+    lock = f"another study runs in the store {places.root}; wait for it, or give a store of its own with --store"
     study.planned()  # every field is checked before the first process starts
     _enter(folder, study)
     if store is not None:
-        RunFolder(folder).write_json("store.json", {"store": str(places.root)})
+        RunFolder(folder).write_json("store.json", {"store": str(places.root.resolve())})
     at_once = at_once or processes_at_once(8)
-    with RunFolder(places.root).locked():
+    with RunFolder(places.root).locked(advice=lock):
         made = {
             places.policy(pretrain_config(context.pretrain)): context for context in study.contexts if context.pretrain
         }
@@ -89,8 +90,9 @@ def run_study(study: Study, output: str | Path, *, store: str | Path | None = No
 
 
 def store_of(output: str | Path, store: str | Path | None) -> Store:
-    """The store that a study in `output` uses."""
-    return Store(store or Path(output).resolve().parent / "store")
+    """The store of a study in `output`: the one given, the one it was begun with, or `store` beside it."""
+    begun = RunFolder(output).read_json("store.json")
+    return Store(store or (begun or {}).get("store") or Path(output).resolve().parent / "store")
 
 
 def lay_out(study: Study, store: Store) -> Layout:
@@ -101,10 +103,11 @@ def lay_out(study: Study, store: Store) -> Layout:
         if context.pretrain is not None
     }
     runs = []
+    measure = study.measure.model_dump(mode="json", exclude_defaults=True)
     for planned in study.planned():
         config = _with_policy(planned.config, policies.get(planned.context.name))
         calibration = store.calibration(config) if needs_calibration(config) else None
-        runs.append(Placed(planned=planned, config=config, folder=store.run(config), calibration=calibration))
+        runs.append(Placed(planned=planned, config=config, folder=store.run(config, measure), calibration=calibration))
     bases = {context.name: _ways(study, context, policies.get(context.name), store) for context in study.contexts}
     return Layout(study=study, store=store, policies=policies, runs=tuple(runs), bases=bases)
 
@@ -248,7 +251,7 @@ def _ways(study: Study, context: Context, policy: Path | None, store: Store) -> 
     ways = []
     for label, temperature in measure.base_temperatures.items():
         one = measured_way(study, label, temperature, plain=temperature is not None)
-        kept = {key: one[key] for key in ("temperature", "samples", "k")} | {"problems": measure.problems}
+        kept = {**{key: value for key, value in one.items() if key != "label"}, "problems": measure.problems}
         ways.append({**one, "folder": str(store.base(config, kept))})
     return tuple(ways)
 

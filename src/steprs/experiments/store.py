@@ -30,21 +30,27 @@ class Store:
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
 
-    def run(self, config: RunConfig) -> Path:
-        """A training run; what does not change its numbers (name, place, trackers) is not in the hash."""
-        tree = config.model_dump(mode="json", exclude=_NOT_THE_RUN, exclude_defaults=True)
-        return self._at("run", {"config": tree, "weights": weights_digest(config.policy.path)})
+    def run(self, config: RunConfig, measure: Mapping[str, Any]) -> Path:
+        """A training run and its measurement; what does not change their numbers (name, trackers) is not in the hash.
+
+        Args:
+            config: of the run.
+            measure: how the study measures, without its defaults. Another one makes another folder, or two studies
+                would write over each other's results.
+        """
+        tree = _with_weights(config.model_dump(mode="json", exclude=_NOT_THE_RUN, exclude_defaults=True), config)
+        return self._at("run", {"config": tree, **({"measure": dict(measure)} if measure else {})})
 
     def calibration(self, config: RunConfig) -> Path:
         """A measured capability and the scale that the rule makes of it."""
-        tree = config.model_dump(mode="json", include=_THE_POLICY, exclude_defaults=True)
+        tree = _with_weights(config.model_dump(mode="json", include=_THE_POLICY, exclude_defaults=True), config)
         rule = config.risk.calibration.model_dump(mode="json", exclude_defaults=True)
-        return self._at("calibration", {**tree, "rule": rule, "weights": weights_digest(config.policy.path)})
+        return self._at("calibration", {**tree, "rule": rule})
 
     def base(self, config: RunConfig, way: Mapping[str, Any]) -> Path:
         """An evaluation of a policy before training, decoded in one `way`."""
-        tree = config.model_dump(mode="json", include=_THE_POLICY, exclude_defaults=True)
-        return self._at("base", {**tree, "way": dict(way), "weights": weights_digest(config.policy.path)})
+        tree = _with_weights(config.model_dump(mode="json", include=_THE_POLICY, exclude_defaults=True), config)
+        return self._at("base", {**tree, "way": dict(way)})
 
     def policy(self, config: PretrainConfig) -> Path:
         """A pretrained base policy."""
@@ -54,6 +60,13 @@ class Store:
 
     def _at(self, kind: str, content: Mapping[str, Any]) -> Path:
         return self.root / f"{kind}-{content_hash(content)}"
+
+
+def _with_weights(tree: dict[str, Any], config: RunConfig) -> dict[str, Any]:
+    """The settings with the policy's weights in the place of its path, which may be spelt in many ways."""
+    digest = weights_digest(config.policy.path)
+    policy = {key: value for key, value in tree.get("policy", {}).items() if key != "path" or not digest}
+    return {**tree, "policy": policy, "weights": digest}
 
 
 def content_hash(content: Any) -> str:

@@ -19,13 +19,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from ..config import PretrainConfig, RunConfig, Section, load_config
 from ..configs import find_config
-from ..errors import unknown_name
+from ..errors import ConfigError, unknown_name
 
 Fields = dict[str, Any]
 
@@ -33,11 +33,22 @@ SMOKE: Fields = {"train.updates": 4, "train.eval_every": 2, "train.warmup_update
 """What `--smoke` lays over every run: long enough to pass through all of it, far too short to learn anything."""
 
 
+def _settings_of_runs(fields: Fields) -> Fields:
+    """Refuse what a study decides itself: it would be overwritten in silence."""
+    for name, instead in (("seed", "the study's `seeds`"), ("name", "the study's `name`"), ("output", "-o")):
+        if name in fields:
+            raise ValueError(f"{name} cannot be a field; give {instead}")
+    return fields
+
+
+RunFields = Annotated[Fields, AfterValidator(_settings_of_runs)]
+
+
 class Arm(Section):
     """One way to train: a label for the tables, and dotted settings that make it differ from the base."""
 
     label: str = Field(min_length=1)
-    fields: Fields = Field(default_factory=dict)
+    fields: RunFields = Field(default_factory=dict)
 
 
 class BasePolicy(Section):
@@ -51,7 +62,7 @@ class Context(Section):
     """One comparison with its own baseline and base policy; most studies have a single one without a name."""
 
     name: str = ""
-    fields: Fields = Field(default_factory=dict)
+    fields: RunFields = Field(default_factory=dict)
     pretrain: BasePolicy | None = None
 
 
@@ -70,8 +81,11 @@ class Measurement(Section):
 
     @model_validator(mode="after")
     def _k_within_samples(self) -> Measurement:
-        if not self.k or min(self.k) < 1 or max(self.k) > self.samples:
-            raise ValueError(f"k is {list(self.k)}; pass@k needs 1 <= k <= samples, which is {self.samples}")
+        if not self.k or min(self.k) < 1 or max(self.k) > self.samples or len(set(self.k)) < len(self.k):
+            raise ValueError(f"k is {list(self.k)}; pass@k needs different 1 <= k <= samples, which is {self.samples}")
+        cold = [label for label, heat in self.base_temperatures.items() if heat is not None and heat < 0]
+        if cold:
+            raise ValueError(f"base_temperatures of {cold[0]!r} is below 0; 0 is argmax, null is training's")
         return self
 
 
@@ -93,7 +107,7 @@ class Study(Section):
     title: str = ""
     claim: str = ""
     run: str = "train/countdown"
-    fields: Fields = Field(default_factory=dict)
+    fields: RunFields = Field(default_factory=dict)
     seeds: tuple[int, ...] = Field((101, 102, 103, 104), min_length=1)
     baseline: str = "centred GRPO"
     arms: tuple[Arm, ...] = Field(min_length=1)
@@ -135,22 +149,47 @@ class Study(Section):
     def config(self, context: Context, arm: Arm, seed: int) -> RunConfig:
         """The run, then the study's fields, the context's, the arm's, and the seed."""
         layers = (self.fields, context.fields, arm.fields, {"seed": seed, "name": self.name})
-        return load_config(find_config(self.run), overrides(layers), model=RunConfig)
+        try:
+            return load_config(find_config(self.run), overrides(layers), model=RunConfig)
+        except ConfigError as error:
+            raise ConfigError(f"study {self.name}, arm {arm.label!r}: {error}") from None
 
     def with_fields(self, fields: Mapping[str, Any]) -> Study:
-        """The study with more settings for all its runs; an arm's own fields still win."""
-        return self.model_copy(update={"fields": {**self.fields, **fields}})
+        """The study with more settings for all its runs.
+
+        Raises:
+            ConfigError: an arm or context sets the same thing, so that the setting would not reach all runs.
+        """
+        for part in (*self.arms, *self.contexts):
+            for key in fields:
+                if any(key == own or key.startswith(f"{own}.") or own.startswith(f"{key}.") for own in part.fields):
+                    name = part.label if isinstance(part, Arm) else part.name
+                    raise ConfigError(
+                        f"{key} is what {name!r} of study {self.name} sets itself, so it cannot be set for all runs; "
+                        f"write a study of your own: steprs study show {self.name} --yaml"
+                    )
+        return self.model_validate({**self.model_dump(), "fields": {**self.fields, **fields}})
 
     def smoke(self) -> Study:
         """The same arms, two seeds, four updates each: whether it runs, not what comes out."""
         small = self.measure.model_copy(
             update={"problems": 32, "samples": 8, "k": (1, 4, 8), "traces": 4, "backslides": 4}
         )
-        contexts = tuple(_brief(context) for context in self.contexts)
-        title = f"{self.title} (smoke test: too short to learn anything)"
         quick = {**SMOKE, "eval.samples": 4, "eval.k": [1, 4], "risk.calibration.prompts": 32}
-        changed = {"title": title, "seeds": self.seeds[:2], "measure": small, "contexts": contexts}
-        return self.model_copy(update=changed).with_fields(quick)
+        contexts = tuple(_brief(context, quick) for context in self.contexts)
+        arms = tuple(arm.model_copy(update={"fields": _without(arm.fields, quick)}) for arm in self.arms)
+        title = f"{self.title} (smoke test: too short to learn anything)"
+        return self.model_copy(
+            update={
+                "name": f"{self.name}-smoke",
+                "title": title,
+                "seeds": self.seeds[:2],
+                "measure": small,
+                "contexts": contexts,
+                "arms": arms,
+                "fields": {**self.fields, **quick},
+            }
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -186,14 +225,19 @@ def load_study(source: str | Path) -> Study:
     return load_config(Path(source), model=Study)
 
 
-def _brief(context: Context) -> Context:
+def _brief(context: Context, quick: Fields) -> Context:
     """A context whose base policy is made in seconds; it solves nothing, so no scale can be measured from it."""
+    fields = _without(context.fields, quick)
     if context.pretrain is None:
-        return context
+        return context.model_copy(update={"fields": fields})
     made = {**context.pretrain.fields, "updates": 20, "warmup_updates": 2}
     return context.model_copy(
         update={
-            "fields": {**context.fields, "risk.scale": 1.0},
+            "fields": {**fields, "risk.scale": 1.0},
             "pretrain": context.pretrain.model_copy(update={"fields": made}),
         }
     )
+
+
+def _without(fields: Fields, quick: Fields) -> Fields:
+    return {key: value for key, value in fields.items() if key not in quick}

@@ -14,20 +14,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from .. import build
 from ..config import PretrainConfig, RunConfig, load_config
 from ..errors import StepRSError
-from ..evaluation.evaluate import evaluate
 from ..training.folder import RunFolder
 from .pieces import MEASURED, is_measured, measurement
 
 INTERRUPTED = 130
+# torch and all that needs it is imported inside the jobs: it takes seconds, in which a worker whose parent is gone
+# would otherwise run on unseen.
 
 
 def pretrain(spec: Mapping[str, Any]) -> None:
     """Make a base policy; it appears in its folder whole or not at all."""
+    from .. import build
+
     folder = Path(spec["folder"])
     part = folder.with_name(folder.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
@@ -37,6 +37,8 @@ def pretrain(spec: Mapping[str, Any]) -> None:
 
 def calibrate(spec: Mapping[str, Any]) -> None:
     """Measure the base policy once for all arms, in the form that a run keeps in its `calibration.json`."""
+    from .. import build
+
     frozen = build.calibrate(load_config(spec["config"], model=RunConfig))
     RunFolder(spec["output"]).write_json("calibration.json", frozen)
 
@@ -47,6 +49,9 @@ def measure(spec: Mapping[str, Any]) -> None:
     `spec["ways"]` holds folder, label, temperature (null: training's), samples, k, traces and backslides (the last
     two: problems whose rollouts are kept, and whose states are completed) of each.
     """
+    from .. import build
+    from ..evaluation.evaluate import evaluate
+
     config = load_config(spec["config"], model=RunConfig)
     policy = build.build_policy(config.policy, path=spec.get("weights"))
     task = build.build_task(config.task)
@@ -87,6 +92,8 @@ def measure(spec: Mapping[str, Any]) -> None:
 
 def arm(spec: Mapping[str, Any]) -> None:
     """Train one arm, or go on with it, and evaluate what the last update left."""
+    from .. import build
+
     folder = RunFolder(spec["folder"])
     if spec.get("calibration") and not (folder.path / "calibration.json").is_file():
         folder.path.mkdir(parents=True, exist_ok=True)
@@ -111,7 +118,6 @@ def main(path: str) -> int:
     """Do what the file says; returns the exit status."""
     spec = json.loads(Path(path).read_text(encoding="utf-8"))
     threading.Thread(target=_stop_with_parent, args=(spec["parent"],), daemon=True).start()
-    torch.set_num_threads(1)
     # Outside training nothing needs to be finished first, so SIGTERM ends the job like Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -18,7 +18,7 @@ from .frontier import matched_table
 from .overview import Compared, overview_tables
 from .reading import coverage, reading
 from .results import Measured, control_table, difference_table, main_table, measure, primary_of, statistics_table
-from .study import Study
+from .study import Context, Study
 from .tables import Cell, Table, decoding_notes, examples_table
 from .viewer import viewer
 
@@ -78,7 +78,7 @@ def _context(each: Compared, prefix: str, folder: Path) -> Iterable[Section]:
         yield _section(READING, Sentences(items=sentences) if sentences else None)
         yield _section(
             "Results",
-            _named("main", main_table("held-out problems, after the last update", rows)),
+            _named("main", main_table("held-out problems" + _when(context), rows)),
             _named("differences", difference_table(context, rows)),
             figures.forest(drawer, context, rows),
             _named("statistics", statistics_table(context, rows), "file"),
@@ -99,6 +99,12 @@ def _context(each: Compared, prefix: str, folder: Path) -> Iterable[Section]:
         yield _section("Diversity", figures.stacked_entropy(drawer, rows), _named("diversity", diversity_table(rows)))
         yield _section("Denoising", _named("denoising", denoising_table(rows)))
     yield _section("Cost", _named("cost", cost_table(context)))
+
+
+def _when(context: Context) -> str:
+    """Which policies were measured, where it is the same for all runs."""
+    mixed = any(run.measured_update is not None for arm in context.arms for run in arm.runs)
+    return ", at different updates" if mixed else ", after the last update"
 
 
 def _overview(compared: Sequence[Compared], folder: Path) -> Iterable[Section]:

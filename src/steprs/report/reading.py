@@ -27,6 +27,14 @@ def coverage(study: Study) -> tuple[str, ...]:
             )
         if waiting := [arm.label for arm in context.arms if not arm.evaluations]:
             sentences.append(f"{where}not evaluated, so in no table of results: {', '.join(waiting)}.")
+        sentences += [
+            f"{where}{arm.label}, seed {seed}: measured at update {run.measured_update}"
+            + (" (the policy before training)" if run.measured_update == 0 else "")
+            + ", not after the last one, so not at equal updates; `steprs eval RUN --checkpoint last` measures that."
+            for arm in context.arms
+            for seed, run in zip(arm.seeds, arm.runs, strict=True)
+            if run.measured_update is not None
+        ]
     return tuple(sentences)
 
 

@@ -74,13 +74,15 @@ def measure(context: Context) -> list[Measured]:
 def paired_rows(row: Measured, other: Measured) -> tuple[list[int], list[int]]:
     """Indices of the seeds that a difference pairs.
 
-    Trained arms are paired by seed. A policy measured once stands against every seed of the other side. Trained arms
-    without a common seed are paired in their order.
+    Trained arms are paired by seed; those without a common one only if both have a single run. A policy measured once
+    stands against every seed of the other side.
     """
     a, b = list(row.seeds), list(other.seeds)
     common = [seed for seed in a if seed in b] if row.arm.trained and other.arm.trained else []
     if common:
         return [a.index(seed) for seed in common], [b.index(seed) for seed in common]
+    if row.arm.trained and other.arm.trained and len(a) + len(b) > 2:
+        return [], []
     if 1 in (len(a), len(b)):
         return list(range(len(a))), list(range(len(b)))
     shared = min(len(a), len(b))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,13 @@ class RunRecord:
     dev: tuple[Mapping[str, Any], ...]
     outcome: Mapping[str, Any]
     evaluation: EvalResult | None
+
+    @property
+    def measured_update(self) -> int | None:
+        """The update whose checkpoint was evaluated, where the evaluation names one other than the last."""
+        found = re.search(r"checkpoints/update-(\d+)$", self.evaluation.policy) if self.evaluation else None
+        last = self.outcome.get("updates", self.metrics[-1]["update"] if self.metrics else None)
+        return None if found is None or int(found[1]) == last else int(found[1])
 
     def series(self, name: str, *, dev: bool = False) -> tuple[Floats, Floats]:
         """(updates, values) of a logged key, where it was logged."""
@@ -124,8 +132,12 @@ def read_jsonl(file: Path) -> tuple[Mapping[str, Any], ...]:
     records = []
     for number, line in enumerate(lines, 1):
         try:
-            records.append(json.loads(line))
+            record = json.loads(line)
         except ValueError:
             if number < len(lines):
                 raise RunFolderError(f"{file}, line {number} is not JSON; it was torn or edited") from None
+            continue
+        if not isinstance(record, dict):
+            raise RunFolderError(f"{file}, line {number} is not a record; it was edited")
+        records.append(record)
     return tuple(records)

@@ -192,7 +192,14 @@ def _study_of_runs(folders: Sequence[Path]) -> Study:
             raise RunFolderError(
                 f"{folder} holds neither a run (config.json) nor an evaluation (eval.json) nor a study (manifest.json)"
             )
-        groups.setdefault(_but_for_the_seed(run), []).append(run)
+        group = groups.setdefault(_but_for_the_seed(run), [])
+        twin = next((other for other in group if other.config.get("seed") == run.config.get("seed")), None)
+        if twin is not None:
+            raise RunFolderError(
+                f"{folder} and {twin.path} are the same run (same settings and seed), which would count twice; "
+                "give each run once"
+            )
+        group.append(run)
     labels = _labels(list(groups.values()))
     flat = [_flattened(runs[0].config) for runs in groups.values()]
     arms = tuple(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -137,7 +136,8 @@ def _first(values: Iterable[Any]) -> list[Any]:
 
 
 def _number(value: Any) -> float | int | None:
-    return value if isinstance(value, int | float) and math.isfinite(value) else None
+    # Beyond 2^53 a page would show another whole number, and a still larger one is no float at all.
+    return value if isinstance(value, int | float) and abs(value) < 2**53 else None
 
 
 def _key(value: Any) -> str | None:

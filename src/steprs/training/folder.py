@@ -37,8 +37,11 @@ class RunFolder:
         self.path = Path(path)
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, *, advice: str | None = None) -> Iterator[None]:
         """Hold the folder for one run; the system lets go of it however the process ends.
+
+        Args:
+            advice: what to say, and to do, if another process holds it; by default advice for a run.
 
         Raises:
             RunFolderError: another process holds it.
@@ -56,7 +59,8 @@ class RunFolder:
             except OSError:
                 handle.seek(0)
                 raise RunFolderError(
-                    f"{self.path} is in use by process {handle.read().strip() or '?'}; "
+                    advice
+                    or f"{self.path} is in use by process {handle.read().strip() or '?'}; "
                     "wait for it or choose another -o folder"
                 ) from None
             handle.seek(0)

@@ -116,6 +116,8 @@ def test_an_arm_counts_updates_and_its_evaluation(tmp_path):
     assert job.done() == 2, "half a line is no update"
     measured = measurement(256, job.spec["ways"][0])
     (tmp_path / "centred" / MEASURED).write_text(json.dumps(measured))
+    for name in ("eval.json", "traces.json"):
+        (tmp_path / "centred" / name).write_text("{}")
     assert job.done() == job.units
     (tmp_path / "centred" / MEASURED).write_text(json.dumps({**measured, "samples": 8}))
     assert job.done() == 2, "another measurement is not this one"

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from steprs.cli.study import _seeds
-from steprs.config import load_config
+from steprs.config import flat_overrides, load_config
 from steprs.errors import ConfigError, RunFolderError
 from steprs.experiments import runner
 from steprs.experiments.pieces import MEASURED, measurement
@@ -75,14 +75,17 @@ def test_a_study_file_is_the_study(tmp_path):
 
 def test_the_hash_is_of_what_changes_numbers(tmp_path):
     store, config = Store(tmp_path), study().planned()[1].config
-    place = store.run(config)
+    place = store.run(config, {})
     train = config.train
-    assert store.run(config.model_copy(update={"name": "other", "output": "elsewhere"})) == place
-    assert store.run(config.model_copy(update={"train": train.model_copy(update={"trackers": ("wandb",)})})) == place
+    assert store.run(config.model_copy(update={"name": "other", "output": "elsewhere"}), {}) == place
+    assert (
+        store.run(config.model_copy(update={"train": train.model_copy(update={"trackers": ("wandb",)})}), {}) == place
+    )
     for section, change in (("train", {"updates": 8}), ("risk", {"scale": 3.0}), ("sampler", {"temperature": 0.9})):
         changed = getattr(config, section).model_copy(update=change)
-        assert store.run(config.model_copy(update={section: changed})) != place
-    assert store.run(config.model_copy(update={"seed": 9})) != place
+        assert store.run(config.model_copy(update={section: changed}), {}) != place
+    assert store.run(config.model_copy(update={"seed": 9}), {}) != place
+    assert store.run(config, {"problems": 64}) != place, "two measurements in one folder would replace each other"
 
 
 def test_other_weights_under_the_same_path_are_another_run(tmp_path):
@@ -110,7 +113,7 @@ def test_the_arms_of_a_preset_are_different_runs(name, tmp_path):
     made = preset(name)
     assert made.name == name and made.claim.endswith(".")
     planned = made.planned()
-    folders = {Store(tmp_path).run(run.config) for run in planned if run.context == made.contexts[0]}
+    folders = {Store(tmp_path).run(run.config, {}) for run in planned if run.context == made.contexts[0]}
     assert len(folders) == len(made.arms) * len(made.seeds)
     assert {run.config.policy.dtype for run in planned} == {"float32"}
 
@@ -118,6 +121,60 @@ def test_the_arms_of_a_preset_are_different_runs(name, tmp_path):
 def test_unknown_preset_says_which_there_are():
     with pytest.raises(ConfigError, match="no file mian, and unknown study 'mian'; allowed: .*Did you mean 'main'"):
         preset("mian")
+
+
+def test_the_weights_count_and_not_the_spelling_of_their_path(tmp_path, monkeypatch):
+    policy = tmp_path / "policy"
+    policy.mkdir()
+    (policy / "model.safetensors").write_bytes(b"weights")
+    (tmp_path / "moved").mkdir()
+    (tmp_path / "moved" / "model.safetensors").write_bytes(b"weights")
+    monkeypatch.chdir(tmp_path)
+    places = {
+        Store("s").run(study(fields={"policy.path": spelt}).planned()[0].config, {})
+        for spelt in (str(policy), "policy", "./policy/", str(tmp_path / "moved"))
+    }
+    assert len(places) == 1
+
+
+def test_a_setting_for_all_runs_must_reach_all_of_them():
+    assert preset("main").with_fields({"train.updates": 5}).planned()[-1].config.train.updates == 5
+    with pytest.raises(
+        ConfigError, match=r"risk\.schedule\.start is what 'constant RS-GRPO' of study main sets itself"
+    ):
+        preset("main").with_fields({"risk.schedule.start": 2})
+    with pytest.raises(ConfigError, match="train.group_size is what 'G = 4' of study group-size sets itself"):
+        preset("group-size").with_fields({"train.group_size": 2})
+    for name in ("seed", "name", "output"):
+        with pytest.raises(ValueError, match=f"{name} cannot be a field"):
+            preset("main").with_fields({name: 3})
+
+
+def test_a_smoke_test_is_short_whatever_an_arm_sets():
+    long = study(
+        arms=(*ARMS, Arm(label="long", fields={"train.updates": 300})),
+        contexts=(Context(name="x", fields={"train.updates": 400}),),
+    ).smoke()
+    assert long.name == "mine-smoke" and {run.config.train.updates for run in long.planned()} == {4}
+
+
+def test_an_arm_that_cannot_be_is_named():
+    wrong = study(arms=(*ARMS, Arm(label="mine", fields={"risk.scale": "large"})))
+    with pytest.raises(ConfigError, match=r"study mine, arm 'mine': .*risk\.scale"):
+        wrong.planned()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["policy.path=2026-01-01"], "a date is no setting"),
+        (["risk.scale=[1"], "the value is not YAML"),
+        (["train.updates=.inf"], "is no setting"),
+    ],
+)
+def test_overrides_that_are_no_settings(words, message):
+    with pytest.raises(ConfigError, match=message):
+        flat_overrides(words)
 
 
 @pytest.fixture
@@ -163,6 +220,11 @@ def test_the_manifest_lists_what_is_finished(no_processes, tmp_path):
     way = {"temperature": None, "samples": 32, "k": [1, 4, 16, 32], "traces": 12, "backslides": 32}
     (first.folder / MEASURED).write_text(json.dumps(measurement(512, way)))
     run_study(study(), folder)
+    lost = json.loads((folder / "manifest.json").read_text())
+    assert lost["coverage"]["runs_finished"] == 0, "a measurement whose evaluation is gone is made again"
+    for name in ("eval.json", "traces.json"):
+        (first.folder / name).write_text("{}")
+    run_study(study(), folder)
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["coverage"]["runs_finished"] == 1
     assert manifest["contexts"] == [
@@ -187,7 +249,7 @@ def test_seeds_by_number_or_by_name(text, seeds):
     assert _seeds(text, (7, 8, 9)) == seeds
 
 
-@pytest.mark.parametrize("text", ["0", "4", "x", "1,1", ""])
+@pytest.mark.parametrize("text", ["0", "4", "x", "1,1", "", "²"])
 def test_seeds_that_cannot_be(text):
     with pytest.raises(ConfigError, match="--seeds"):
         _seeds(text, (7, 8, 9))
