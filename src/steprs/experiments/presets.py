@@ -102,6 +102,7 @@ def interpolation() -> Study:
 def mass_controls() -> Study:
     """The schedule against controls that keep the mass of its advantages and remove one thing each."""
     controls = ("flat", "constant", "reverse", "shuffle-token", "shuffle-state", "state-only")
+    full = Arm(label=DECREASING.label, fields={**DECREASING.fields, "risk.control": "full"})
     arms = [
         Arm(label=f"control: {control}", fields={**DECREASING.fields, "risk.control": control}) for control in controls
     ]
@@ -111,7 +112,7 @@ def mass_controls() -> Study:
         claim="What stepwise risk gains is due to which states get the mass, not to how much mass there is.",
         fields=LENGTH,
         seeds=FOUR_SEEDS,
-        arms=(CENTRED, DECREASING, *arms),
+        arms=(CENTRED, full, *arms),
     )
 
 

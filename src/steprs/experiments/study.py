@@ -160,10 +160,11 @@ class Study(Section):
         Raises:
             ConfigError: an arm or context sets the same thing, so that the setting would not reach all runs.
         """
-        for part in (*self.arms, *self.contexts):
+        parts = [(arm.label, arm.fields) for arm in self.arms]
+        parts += [(context.name, context.fields) for context in self.contexts]
+        for name, its_own in parts:
             for key in fields:
-                if any(key == own or key.startswith(f"{own}.") or own.startswith(f"{key}.") for own in part.fields):
-                    name = part.label if isinstance(part, Arm) else part.name
+                if any(key == own or key.startswith(f"{own}.") or own.startswith(f"{key}.") for own in its_own):
                     raise ConfigError(
                         f"{key} is what {name!r} of study {self.name} sets itself, so it cannot be set for all runs; "
                         f"write a study of your own: steprs study show {self.name} --yaml"

@@ -92,6 +92,8 @@ def paired_rows(row: Measured, other: Measured) -> tuple[list[int], list[int]]:
 def difference(row: Measured, other: Measured) -> tuple[dict[str, Estimate], int]:
     """Every statistic that both have, as `row - other` paired by problem and seed, and the number of pairs."""
     rows, others = paired_rows(row, other)
+    if not rows:
+        return {}, 0
     found = {
         name: paired_difference(values[rows], other.values[name][others])
         for name, values in row.values.items()
@@ -211,6 +213,8 @@ def _alone(arm: Arm) -> Measured:
 
 def _against(row: Measured, baseline: Measured) -> Measured:
     found, pairs = difference(row, baseline)
+    if not pairs:
+        return row
     return Measured(arm=row.arm, seeds=row.seeds, values=row.values, summary=row.summary, difference=found, pairs=pairs)
 
 

@@ -13,6 +13,7 @@ from steprs.report.endpoints import endpoints
 from steprs.report.reading import coverage, reading
 from steprs.report.results import (
     control_table,
+    difference,
     difference_table,
     main_table,
     measure,
@@ -86,10 +87,13 @@ def test_differences_are_paired_by_seed(context, rows, slow):
     assert "centred GRPO" not in differences
 
 
-def test_pairing_without_a_common_seed_follows_the_order(rows):
+def test_trained_arms_are_paired_by_seed_or_not_at_all(rows):
     by = {row.label: row for row in rows}
     other = replace(by["constant"], seeds=(7, 8, 9))
-    assert paired_rows(other, by["centred GRPO"]) == ([0, 1, 2], [0, 1, 2])
+    assert paired_rows(other, by["centred GRPO"]) == ([], [])
+    assert difference(other, by["centred GRPO"]) == ({}, 0)
+    alone, lone = replace(by["constant"], seeds=(7,)), replace(by["centred GRPO"], seeds=(8,))
+    assert paired_rows(alone, lone) == ([0], [0]), "two single runs are what somebody put side by side"
     assert paired_rows(by["StepRS increasing"], by["centred GRPO"]) == ([0, 1], [1, 2])
     assert paired_rows(by["constant"], by["centred GRPO"]) == ([0, 1, 2], [2, 1, 0])
     assert paired_rows(by["base"], by["centred GRPO"]) == ([0], [0, 1, 2])
