@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 
 
+class Which(StrEnum):
+    """Which checkpoint of a run."""
+
+    best = "best"
+    last = "last"
+
+
 class Format(StrEnum):
     """How tables are printed."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from .common import Format, interruptible, split_overrides
+from .common import Format, Which, interruptible, split_overrides
 
 
 class Split(StrEnum):
@@ -16,13 +16,6 @@ class Split(StrEnum):
     train = "train"
     dev = "dev"
     test = "test"
-
-
-class Which(StrEnum):
-    """Which checkpoint of a run."""
-
-    best = "best"
-    last = "last"
 
 
 def evaluate(

@@ -7,12 +7,7 @@ from pathlib import Path
 
 import typer
 
-
-class Which(StrEnum):
-    """Of a run's checkpoints."""
-
-    best = "best"
-    last = "last"
+from .common import Which
 
 
 class Numbers(StrEnum):

@@ -16,6 +16,7 @@ from typing import Any
 from ..config import RunConfig, load_config
 from ..configs import find_config
 from ..errors import DependencyError, RunFolderError
+from ..training.folder import RunFolder
 from .jobs import Job, processes_at_once, run_jobs
 from .pieces import arm_job, base_job, calibration_job, scale_sentence, way
 
@@ -90,8 +91,8 @@ def run_demo(
     jobs += [_arm(folder, label, config, problems, samples) for label, config in configs.items()]
     # The base and the first arm start together; with two processes nothing waits at the end.
     run_jobs(jobs, folder, title="measuring and training", at_once=at_once)
-    _write_json(folder / "manifest.json", _manifest(folder, shared))
-    _write_json(folder / "demo.json", {**settings, "finished": True})
+    RunFolder(folder).write_json("manifest.json", _manifest(folder, shared))
+    RunFolder(folder).write_json("demo.json", {**settings, "finished": True})
     _report(folder)
     print(f"\n{(time.monotonic() - started) / 60:.1f} minutes; run folders: {_folders(folder)}")
     return folder
@@ -119,7 +120,7 @@ def _enter(folder: Path, settings: Mapping[str, Any], *, resume: bool) -> bool:
         if resume or (folder.is_dir() and any(folder.iterdir())):
             what = "holds no demo to resume" if resume else "holds other files"
             raise RunFolderError(f"{folder} {what}; give a new or empty folder with -o")
-        _write_json(stored, {**settings, "finished": False})
+        RunFolder(folder).write_json("demo.json", {**settings, "finished": False})
         return True
     earlier = json.loads(stored.read_text(encoding="utf-8"))
     if earlier["finished"]:
@@ -129,7 +130,7 @@ def _enter(folder: Path, settings: Mapping[str, Any], *, resume: bool) -> bool:
         _remove_demo(previous)
         os.replace(folder, previous)
         print(f"the finished demo in {folder} was moved to {previous}")
-        _write_json(stored, {**settings, "finished": False})
+        RunFolder(folder).write_json("demo.json", {**settings, "finished": False})
         return True
     changed = [
         f"{name}: {earlier.get(name)} in the folder, {value} now"
@@ -221,10 +222,3 @@ def _report(folder: Path) -> Path:
 
 def _folders(folder: Path) -> str:
     return ", ".join(str(folder / name) for name, _ in ARMS.values())
-
-
-def _write_json(file: Path, content: Mapping[str, Any]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(file.name + ".part")
-    part.write_text(json.dumps(content, indent=1), encoding="utf-8")
-    os.replace(part, file)
