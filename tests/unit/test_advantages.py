@@ -270,7 +270,8 @@ def test_weights_outside_the_mask_do_not_count():
 def test_results_do_not_depend_on_how_the_batch_is_cut(monkeypatch):
     whole = make()
     for size in (1, 100, 1000):
-        monkeypatch.setattr("steprs.advantages.composition._CHUNK", size)
+        monkeypatch.setattr("steprs.advantages.composition.CHUNK", size)
+        monkeypatch.setattr("steprs.advantages.parts.CHUNK", size)
         assert torch.equal(make().values_PGL, whole.values_PGL)
     apart = [stepwise_advantages(BINARY[p : p + 1], TAU[p : p + 1], LINEAR, mask_PGL=MASK[p : p + 1]) for p in range(P)]
     assert torch.equal(torch.cat([one.values_PGL for one in apart]), whole.values_PGL)

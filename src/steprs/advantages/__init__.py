@@ -14,13 +14,18 @@ from torch import Tensor
 
 from ..controls import AllReduce, Control, Groups, RmsMatch
 from ..errors import ArgumentError, RewardError
-from ..risk import Baseline, check_rewards, float64_device
+from ..risk import Baseline, check_rewards, float64_device, reward_dtype
 from ..schedules import AbstractSchedule
 from ..types import Advantages
-from .composition import compose
+from .composition import stepwise_parts
+from .layout import lay_out, two_valued
+from .parts import AdvantageParts, expand, normalise
 from .scores import Base, Options, Score, grouped, standardise
 
-__all__ = ["Base", "Score", "dead_groups", "standardise", "stepwise_advantages", "stepwise_advantages_flat"]
+__all__ = [
+    "AdvantageParts", "Base", "Score", "dead_groups", "expand", "normalise", "standardise", "stepwise_advantages",
+    "stepwise_advantages_flat",
+]  # fmt: skip
 
 
 def dead_groups(rewards_PG: Tensor) -> Tensor:
@@ -123,7 +128,7 @@ def stepwise_advantages(
     groups = Groups(index_B=rows_PG.flatten() // size, count=count, blocks=(rows_PG,) if count else ())
     if valid_PG is not None:
         groups = grouped(groups.index_B, valid_PG.bool().flatten())
-    made = compose(
+    made = _assembled(
         rewards_PG.flatten(),
         groups,
         progress_PGL.flatten(0, 1),
@@ -202,7 +207,7 @@ def stepwise_advantages_flat(
             "rewards must be finite: fix the verifier or mask the sample"
         )
     groups = grouped(group_ids_B.to(float64_device(group_ids_B.device)), None if valid_B is None else valid_B.bool())
-    return compose(
+    return _assembled(
         rewards_B,
         groups,
         progress_BL,
@@ -214,6 +219,47 @@ def stepwise_advantages_flat(
         state_index_BL=state_index_BL,
         row_keys_B=row_keys_B,
     )  # fmt: skip
+
+
+def _assembled(
+    rewards_B: Tensor,
+    groups: Groups,
+    progress_BL: Tensor,
+    schedule: AbstractSchedule,
+    options: Options,
+    *,
+    mask_BL: Tensor,
+    weights_BL: Tensor | None,
+    state_index_BL: Tensor | None,
+    row_keys_B: Tensor | None,
+) -> Advantages:
+    """Parts, laid out over tokens, on the rewards' device again."""
+    home, device = rewards_B.device, groups.index_B.device
+    parts, info = stepwise_parts(
+        rewards_B, groups, progress_BL, schedule, options,
+        mask_BL=mask_BL, weights_BL=weights_BL, state_index_BL=state_index_BL, row_keys_B=row_keys_B,
+    )  # fmt: skip
+    mask_BL = mask_BL.to(device).bool()
+    # No part of a stepwise advantage is indexed by state: progress stands for it.
+    nowhere_BL = torch.zeros((), dtype=torch.int64, device=device).expand(mask_BL.shape)
+    values_BL, metrics = lay_out(
+        parts, groups,
+        state_BL=nowhere_BL, mask_BL=mask_BL, weights_BL=weights_BL, rms_match=options.rms_match,
+        rms_states_BL=(progress_BL if state_index_BL is None else state_index_BL).detach().to(device),
+        all_reduce=options.all_reduce, dtype=reward_dtype(rewards_B),
+    )  # fmt: skip
+    assert parts.unweighted is not None and parts.risk_coef is not None
+    dead_P = groups.sum((parts.unweighted != 0).double()) == 0
+    metrics |= {
+        "binary_exact": float(two_valued(rewards_B.to(device).double(), groups)),
+        "dead_groups": float(dead_P.double().mean()) if groups.count else 0.0,
+    }
+    coef_BL = parts.risk_coef
+    return Advantages(
+        values_PGL=values_BL.to(home),
+        risk_coef_PGL=coef_BL if home == device else coef_BL.to(torch.get_default_dtype()).to(home),
+        metrics=metrics | info,
+    )
 
 
 def _check_shape(name: str, tensor: Tensor | None, shape: tuple[int, ...]) -> None:

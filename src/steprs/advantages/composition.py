@@ -1,4 +1,4 @@
-"""The stages of a stepwise advantage on rows in any order. Two-valued groups never meet an axis of pairs of members."""
+"""The parts of a stepwise advantage on rows in any order. Two-valued groups never meet an axis of pairs of members."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ..controls import Groups, matched_constant, mirrored, rms_factors, shuffled_states, shuffled_tokens
+from ..controls import Groups, matched_constant, mirrored, shuffled_states, shuffled_tokens
 from ..errors import ArgumentError
-from ..risk import general_advantages, reward_dtype, two_valued_scale
+from ..risk import general_advantages, two_valued_scale
 from ..schedules import AbstractSchedule, ConstantSchedule
-from ..types import Advantages
+from .layout import loss_weights
+from .parts import CHUNK, AdvantageParts
 from .scores import Options, Rows
 
-# Elements of one pass on a CPU: a few float64 temporaries of this size stay in the second-level cache.
-_CHUNK = 1 << 15
 
-
-def compose(
+def stepwise_parts(
     rewards_B: Tensor,
     groups: Groups,
     progress_BL: Tensor,
@@ -30,56 +28,41 @@ def compose(
     weights_BL: Tensor | None,
     state_index_BL: Tensor | None,
     row_keys_B: Tensor | None,
-) -> Advantages:
-    """All stages on rows in any order; see the module's first paragraph."""
-    home, device = rewards_B.device, groups.index_B.device
+) -> tuple[AdvantageParts, dict[str, float]]:
+    """The factored form on rows in any order, on the device of `groups`, and what there is to log of it.
+
+    The sequence score is r - p (standardised if asked for), the token weight c(p, b(tau)), and what a control
+    multiplies a whole rollout by is a state weight of one value. In groups that are not two-valued A_i(b) does not
+    factor: their score is 1 and the token weight is the advantage.
+    """
+    device = groups.index_B.device
     rewards64_B = rewards_B.detach().to(device).double()
     tau_BL, mask_BL = progress_BL.detach().to(device), mask_BL.to(device).bool()
     rows = Rows.of(rewards64_B, groups, options)
     _check(rows, schedule, options)
-    needs_weights = options.control not in ("full", "centred", "shuffle-token") or options.rms_match is not None
-    weights64_BL = _loss_weights(weights_BL, mask_BL) if needs_weights else mask_BL
+    needs_weights = options.control not in ("full", "centred", "shuffle-token")
+    weights64_BL = loss_weights(weights_BL, mask_BL) if needs_weights else mask_BL
     schedule = _scheduled(schedule, tau_BL, mask_BL, weights64_BL, options)
     remapped_BL = _remapped(tau_BL, mask_BL, state_index_BL, row_keys_B, options)
     factor_B = _mass_factor(rows, groups, tau_BL, remapped_BL, mask_BL, weights64_BL, schedule, options)
 
-    exact = options.rms_match is not None
-    values_BL = torch.empty(tau_BL.shape, dtype=torch.float64 if exact else reward_dtype(rewards_B), device=device)
+    weight_BL = torch.empty(tau_BL.shape, dtype=torch.float64, device=device)
     coef_BL = torch.empty(tau_BL.shape, dtype=torch.float64, device=device)
-    hits = 0
     for part, coef, active, scale in _scales(rows, remapped_BL, mask_BL, schedule):
-        score = rows.score_B[part].unsqueeze(1)
-        if options.control == "flat" and factor_B is not None:
-            value = (score * factor_B[part].unsqueeze(1)).expand_as(coef).contiguous()
-        else:
-            value = scale.mul_(score)
-            value = value if factor_B is None else value.mul_(factor_B[part].unsqueeze(1))
-        hits += _capped_(value, rows.bound_B[part], mask_BL[part])
         coef_BL[part] = _masked_(coef, active)
-        values_BL[part] = _masked_(value, active)
-    hits += _fill_general_(values_BL, coef_BL, rewards64_B, groups, rows, mask_BL, weights64_BL, options)
-    factors = torch.ones(1)
-    if options.rms_match is not None:
-        states_BL = (tau_BL if state_index_BL is None else state_index_BL.to(device)).masked_fill(~mask_BL, 0)
-        factors = rms_factors(
-            values_BL, rows.score_B.unsqueeze(1), weights64_BL, options.rms_match,
-            groups=groups, states_BL=states_BL, all_reduce=options.all_reduce,
-        )  # fmt: skip
-        values_BL = values_BL.mul_(factors)
-    metrics = {
-        "rms_scale": float(factors.mean()),
-        "cap_hits": float(hits),
-        "cap_share": hits / max(1, int(mask_BL.sum())) if hits else 0.0,
-        "binary_exact": float(_two_valued(rewards64_B, groups)),
-        "dead_groups": float((groups.sum(rows.live_B.double()) == 0).double().mean()) if groups.count else 0.0,
-    }
-    if options.control == "constant" and isinstance(schedule, ConstantSchedule):
-        metrics["constant_risk_coef"] = schedule.risk_coef
-    return Advantages(
-        values_PGL=values_BL.to(device=home, dtype=reward_dtype(rewards_B)),
-        risk_coef_PGL=coef_BL if home == device else coef_BL.to(torch.get_default_dtype()).to(home),
-        metrics=metrics,
+        weight_BL[part] = 1.0 if options.control == "flat" else _masked_(scale, active)
+    score_B = _fill_general_(weight_BL, factor_B, coef_BL, rewards64_B, groups, rows, weights64_BL, options)
+    parts = AdvantageParts(
+        sequence=score_B,
+        token_weight=weight_BL,
+        state_weight=None if factor_B is None else factor_B.unsqueeze(1),
+        bound=rows.bound_B if options.baseline == "leave-one-out" else None,
+        weighted=options.base == "standardised",
+        unweighted=rows.score_B,
+        risk_coef=coef_BL,
     )
+    info = {"constant_risk_coef": schedule.risk_coef} if options.control == "constant" else {}  # type: ignore[attr-defined]
+    return parts, info
 
 
 def _check(rows: Rows, schedule: object, options: Options) -> None:
@@ -116,7 +99,7 @@ def _scales(
     Coefficients and scales are the caller's to overwrite; where the mask is false they are finite and mean nothing.
     """
     count, length = tau_BL.shape
-    step = count if tau_BL.device.type != "cpu" else max(1, _CHUNK // max(1, length))
+    step = count if tau_BL.device.type != "cpu" else max(1, CHUNK // max(1, length))
     for start in range(0, count, max(1, step)):
         part = slice(start, min(count, start + step))
         mask, tau = mask_BL[part], tau_BL[part].double()
@@ -153,16 +136,6 @@ def _within(values: Tensor, low: float, high: float) -> bool:
 def _masked_(values: Tensor, active: Tensor) -> Tensor:
     """In place 0 where `active` is 0. Adding 0 turns -0 into 0; multiplying is several times faster than filling."""
     return values.mul_(active).add_(0.0)
-
-
-def _capped_(value: Tensor, bound_R: Tensor, mask: Tensor) -> int:
-    """Clamp in place where a bound is set; how many active tokens hit it."""
-    if not bool(torch.isfinite(bound_R).any()):
-        return 0
-    bound = bound_R.unsqueeze(1)
-    over = (value.abs() > bound) & mask
-    torch.minimum(torch.maximum(value, -bound, out=value), bound, out=value)
-    return int(over.sum())
 
 
 def _remapped(
@@ -212,17 +185,19 @@ def _mass_factor(
 
 
 def _fill_general_(
-    values_BL: Tensor,
+    weight_BL: Tensor,
+    factor_B: Tensor | None,
     coef_BL: Tensor,
     rewards_B: Tensor,
     groups: Groups,
     rows: Rows,
-    mask_BL: Tensor,
     weights_BL: Tensor,
     options: Options,
-) -> int:
-    """Overwrite the rows of groups that are not two-valued, one group at a time; how many tokens were capped."""
-    hits = 0
+) -> Tensor:
+    """Score of every row. Groups that are not two-valued get score and factor 1 and the advantage for a weight."""
+    score_B = torch.where(rows.general_B, 1.0, rows.score_B)
+    if factor_B is not None:
+        factor_B[rows.general_B] = 1.0
     for rows_PG in groups.blocks:
         for rows_G in rows_PG[rows.general_B[rows_PG[:, 0]]]:
             rewards_1G, coef_GL = rewards_B[rows_G].unsqueeze(0), coef_BL[rows_G]
@@ -234,27 +209,5 @@ def _fill_general_(
                 value_GL = value_G1.expand_as(coef_GL).contiguous()
             else:
                 value_GL = general_advantages(rewards_1G, coef_GL.unsqueeze(0), options.baseline)[0]
-            value_GL = value_GL / rows.sigma_B[rows_G].unsqueeze(1)
-            hits += _capped_(value_GL, rows.bound_B[rows_G], mask_BL[rows_G])
-            values_BL[rows_G] = value_GL.masked_fill_(~mask_BL[rows_G], 0.0).to(values_BL.dtype)
-    return hits
-
-
-def _loss_weights(weights_BL: Tensor | None, mask_BL: Tensor) -> Tensor:
-    """Loss weights as float64, 0 where not active."""
-    if weights_BL is None:
-        return mask_BL.double()
-    weights_BL = weights_BL.detach().to(mask_BL.device).double().masked_fill(~mask_BL, 0.0)
-    if not bool((torch.isfinite(weights_BL) & (weights_BL >= 0)).all()):
-        raise ArgumentError("weights hold a value that is negative, NaN or infinite; give the loss weights, all >= 0")
-    return weights_BL
-
-
-def _two_valued(rewards_B: Tensor, groups: Groups) -> bool:
-    """Whether all rewards that are compared take at most two values."""
-    kept = [rewards_B[rows_PG].flatten() for rows_PG in groups.blocks]
-    if not kept:
-        return True
-    rewards_N = torch.cat(kept)
-    low, high = torch.aminmax(rewards_N)
-    return bool(((rewards_N == low) | (rewards_N == high)).all())
+            weight_BL[rows_G] = value_GL / rows.sigma_B[rows_G].unsqueeze(1)
+    return score_B

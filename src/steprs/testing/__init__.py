@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING, Any
 from ..errors import did_you_mean
 
 if TYPE_CHECKING:
+    from .estimators import check_estimator as check_estimator
     from .policies import check_policy as check_policy
     from .schedules import check_schedule as check_schedule
     from .tasks import check_task as check_task
 
-_HOME_OF = {"check_policy": "policies", "check_schedule": "schedules", "check_task": "tasks"}
-__all__ = ["check_policy", "check_schedule", "check_task"]
+_HOME_OF = {
+    "check_estimator": "estimators",
+    "check_policy": "policies",
+    "check_schedule": "schedules",
+    "check_task": "tasks",
+}
+__all__ = ["check_estimator", "check_policy", "check_schedule", "check_task"]
 
 
 def __getattr__(name: str) -> Any:
