@@ -170,6 +170,26 @@ class RiskConfig(Section):
     scope: Literal["sequence", "block", "within"] = "sequence"
 
 
+class StepsUsedConfig(Section):
+    """A reward that falls with the denoising steps of right rollouts, for dynamic decoding."""
+
+    kind: Literal["step-grpo", "step-pruner"] = "step-grpo"
+    strength: float = Field(0.5, gt=0.0, lt=1.0, description="share of the reward that steps can take away")
+
+
+class AdvantageConfig(Section):
+    """Which estimator makes advantages of rewards (`steprs estimators list`). `steprs-grpo` is set up by `risk`."""
+
+    estimator: str = "steprs-grpo"
+    options: dict[str, Any] = Field(default_factory=dict, description="the estimator's own settings")
+    normalise: Literal["none", "group-std"] = "none"
+    components: dict[Literal["right", "parsed", "ended"], float] = Field(
+        default_factory=lambda: {"right": 1.0, "parsed": 0.5}, description="rewards and weights, for several rewards"
+    )
+    reference_samples: int = Field(8, ge=1, description="base policy's rollouts a prompt, for reference baselines")
+    steps_used: StepsUsedConfig | None = None
+
+
 class LossConfig(Section):
     """From advantages to a scalar. Everything here is the underlying trainer and knows nothing of risk."""
 
@@ -243,6 +263,7 @@ class RunConfig(Section):
     task: TaskConfig = TaskConfig()
     sampler: SamplerConfig = SamplerConfig()
     risk: RiskConfig = RiskConfig()
+    advantage: AdvantageConfig = AdvantageConfig()
     loss: LossConfig = LossConfig()
     train: TrainConfig = TrainConfig()
     eval: EvalConfig = EvalConfig()

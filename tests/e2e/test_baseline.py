@@ -16,21 +16,22 @@ UPDATES = "train.updates=20"
 CURVE = ("reward/mean", "advantage/abs_mean", "grad_norm", "entropy")
 
 
-def centred_reference(rewards_PG, progress_PGL, schedule, *, mask_PGL, **_):
+def centred_reference(estimator, rollouts, memory, **_):
     """Centred GRPO in three lines: every token of a rollout gets r - mean(r)."""
-    centred_PG = rewards_PG.double() - rewards_PG.double().mean(1, keepdim=True)
-    values_PGL = centred_PG[:, :, None] * mask_PGL
-    return Advantages(
+    centred_PG = rollouts.rewards_PG.double() - rollouts.rewards_PG.double().mean(1, keepdim=True)
+    values_PGL = centred_PG[:, :, None] * rollouts.mask_PGL
+    made = Advantages(
         values_PGL=values_PGL,
         risk_coef_PGL=torch.zeros_like(values_PGL),
         metrics={"rms_scale": 1.0, "cap_hits": 0.0, "binary_exact": 1.0},
     )
+    return made, memory
 
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch, "stepwise_advantages", centred_reference)
+        patch.setattr(batch, "estimate", centred_reference)
         return build.train(small_config(UPDATES), output=tmp_path_factory.mktemp("reference") / "run")
 
 
@@ -41,8 +42,9 @@ def reference(tmp_path_factory):
         ("risk.scale=0",),
         ("risk.schedule={kind: linear, start: 0, end: 0}",),
         ("risk.control=centred",),
+        ("advantage.estimator=centred",),
     ],
-    ids=["constant-0", "scale-0", "linear-0-0", "control-centred"],
+    ids=["constant-0", "scale-0", "linear-0-0", "control-centred", "estimator-centred"],
 )
 def test_coefficient_zero_is_centred_grpo_bit_for_bit(reference, tmp_path, settings):
     folder = build.train(small_config(UPDATES, *settings), output=tmp_path / "run")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -53,7 +53,7 @@ class AdvantageParts:
 
     def with_lead(self, *lead: int) -> AdvantageParts:
         """The same parts under other leading axes, e.g. [P, G] in place of [B]."""
-        count, changed = self.sequence.numel(), {}
+        count, changed = self.sequence.numel(), dict[str, Any]()
         for entry in dataclasses.fields(self):
             tensor = getattr(self, entry.name)
             if isinstance(tensor, Tensor):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..config import PolicyConfig, RunConfig
+from ..config import PolicyConfig, RiskConfig, RunConfig
 from ..errors import ConfigError
 
 
@@ -28,6 +28,8 @@ def check(config: RunConfig) -> None:
             "cannot score; use 'trace', or top_p=1 and top_k=0"
         )
     risk = config.risk
+    if config.advantage.estimator != "steprs-grpo":
+        _check_risk_is_idle(config)
     if risk.control == "constant" and risk.reference_pass_rate is None and risk.scale != "calibrated":
         raise ConfigError(
             "risk.control is 'constant'; give risk.reference_pass_rate, the pass rate it is matched at, or let "
@@ -40,6 +42,17 @@ def check(config: RunConfig) -> None:
             f"risk.control={risk.control!r} is defined with the group's own pass rate; with "
             "risk.baseline=leave-one-out use 'full' or 'centred'"
         )
+
+
+def _check_risk_is_idle(config: RunConfig) -> None:
+    """Refuse settings of the risk transformation that another estimator would pass over in silence."""
+    risk, default = config.risk, RiskConfig()
+    for name in ("control", "base", "baseline", "cap", "reference_pass_rate"):
+        if getattr(risk, name) != getattr(default, name):
+            raise ConfigError(
+                f"risk.{name} is {getattr(risk, name)!r}, which estimator {config.advantage.estimator!r} knows nothing "
+                "of; leave it out, or set advantage.estimator=steprs-grpo"
+            )
 
 
 def check_masters(policy: PolicyConfig) -> None:

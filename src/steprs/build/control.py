@@ -9,6 +9,7 @@ from accelerate import Accelerator
 
 from ..controls import matched_constant
 from ..errors import ConfigError
+from ..estimators.stepwise import StepRSGRPO
 from ..schedules import ConstantSchedule
 from ..training import loop
 from ..training.batch import token_weights
@@ -31,25 +32,22 @@ def with_matched_constant(
         ConfigError: no pass rate was given or measured.
         CalibrationError: no constant reaches the schedule's mass.
     """
+    estimator = run.estimator
+    assert isinstance(estimator, StepRSGRPO)
     frozen = folder.read_json("control.json")
     if frozen is None:
         rate = reference_pass_rate or measured_pass_rate(folder)
         trajectory, rewards, _, _ = loop.rollouts(run, accelerator, 1)
         tokens = token_weights(trajectory, rewards, run.settings)
         coefficient = matched_constant(
-            run.schedule, tokens.progress_BL, tokens.weights_BL, rate,
+            estimator.schedule, tokens.progress_BL, tokens.weights_BL, rate,
             all_reduce=partial(sum_over_processes, accelerator=accelerator),
         )  # fmt: skip
-        frozen = {"constant": coefficient, "reference_pass_rate": rate, "schedule": run.schedule.describe()}
+        frozen = {"constant": coefficient, "reference_pass_rate": rate, "schedule": estimator.schedule.describe()}
         if accelerator.is_main_process:
             folder.write_json("control.json", frozen)
-    settings = run.settings
-    advantage = dataclasses.replace(settings.advantage, control="full")
-    return dataclasses.replace(
-        run,
-        schedule=ConstantSchedule(frozen["constant"]),
-        settings=dataclasses.replace(settings, advantage=advantage),
-    )
+    matched = dataclasses.replace(estimator, schedule=ConstantSchedule(frozen["constant"]), control="full")
+    return dataclasses.replace(run, estimator=matched)
 
 
 def measured_pass_rate(folder: RunFolder) -> float:

@@ -10,6 +10,8 @@ import torch
 from .. import schedules
 from ..config import PolicyConfig, RiskConfig, RunConfig, SamplerConfig, ScheduleConfig, TaskConfig
 from ..errors import ConfigError
+from ..estimators import Estimator, get_estimator
+from ..estimators.stepwise import StepRSGRPO
 from ..policies.base import Policy
 from ..policies.loading import Lora, Overrides, load_policy
 from ..rollout.block import BlockDiffusionSampler
@@ -18,7 +20,14 @@ from ..rollout.masked import MaskedDiffusionSampler
 from ..schedules import AbstractSchedule
 from ..tasks import get_task
 from ..tasks.base import AbstractTask
-from ..training.settings import AdvantageSettings, EvalSettings, LoopSettings, LossSettings, OptimSettings
+from ..training.settings import (
+    AdvantageSettings,
+    EvalSettings,
+    LoopSettings,
+    LossSettings,
+    OptimSettings,
+    StepsUsed,
+)
 from ..types import Decoding
 
 
@@ -135,6 +144,41 @@ def build_schedule(config: RiskConfig, scale: float) -> AbstractSchedule:
     return _schedule(config.schedule, scale, "risk.schedule")
 
 
+def build_estimator(config: RunConfig, scale: float) -> Estimator:
+    """The estimator of the settings; `scale` is what the ends of StepRS-GRPO's schedule are multiples of.
+
+    Raises:
+        ConfigError: an unknown name or option; names the nearest.
+    """
+    name, risk = config.advantage.estimator, config.risk
+    if name != StepRSGRPO.spec.name:
+        return get_estimator(name, **config.advantage.options)
+    if config.advantage.options:
+        raise ConfigError(
+            f"advantage.options has {', '.join(config.advantage.options)}, but {name} is set up by the section `risk`"
+        )
+    return StepRSGRPO(
+        schedule=build_schedule(risk, scale),
+        control=risk.control,
+        base=risk.base,
+        baseline=risk.baseline,
+        cap=risk.cap,
+        std_ddof=risk.std_ddof,
+        reference_pass_rate=risk.reference_pass_rate,
+    )
+
+
+def described(estimator: Estimator) -> str:
+    """A short text for people: the schedule of StepRS-GRPO, or the name and settings of another estimator.
+
+    >>> described(get_estimator("standardised"))
+    'standardised(ddof=1, eps=0.0001)'
+    """
+    if isinstance(estimator, StepRSGRPO):
+        return estimator.schedule.describe()
+    return f"{estimator.spec.name}({', '.join(f'{name}={value}' for name, value in estimator.settings().items())})"
+
+
 def _schedule(config: ScheduleConfig, scale: float, where: str) -> AbstractSchedule:
     forward = _forward_schedule(config, scale, where)
     return schedules.ReversedSchedule(forward) if config.reverse else forward
@@ -165,7 +209,7 @@ def _given(**settings: Any) -> dict[str, Any]:
 
 def loop_settings(config: RunConfig) -> LoopSettings:
     """The loop's plain settings, copied field by field from the configuration."""
-    train, evaluation, risk = config.train, config.eval, config.risk
+    train, evaluation = config.train, config.eval
     return LoopSettings(
         seed=config.seed,
         updates=train.updates,
@@ -180,7 +224,21 @@ def loop_settings(config: RunConfig) -> LoopSettings:
         log_completions=train.log_completions,
         store_rollouts=train.store_rollouts,
         loss=LossSettings(**config.loss.model_dump()),
-        advantage=AdvantageSettings(**risk.model_dump(include=set(AdvantageSettings.__dataclass_fields__))),
+        advantage=_advantage_settings(config),
         optim=OptimSettings(**train.model_dump(include=set(OptimSettings.__dataclass_fields__))),
         eval=EvalSettings(every=train.eval_every, samples=evaluation.samples, k=evaluation.k, patience=train.patience),
+    )
+
+
+def _advantage_settings(config: RunConfig) -> AdvantageSettings:
+    risk, advantage = config.risk, config.advantage
+    shaping = advantage.steps_used
+    return AdvantageSettings(
+        coordinate=risk.coordinate,
+        scope=risk.scope,
+        rms_match=risk.rms_match,
+        normalise=advantage.normalise,
+        components={str(name): weight for name, weight in advantage.components.items()},
+        reference_samples=advantage.reference_samples,
+        steps_used=None if shaping is None else StepsUsed(**shaping.model_dump()),
     )

@@ -17,9 +17,12 @@ from torch import Tensor
 from ..config import RunConfig, load_config
 from ..controls import matched_constant
 from ..errors import ConfigError, RunFolderError
+from ..estimators import EMPTY, Estimator, Memory
+from ..estimators.baselines import Centred
+from ..estimators.stepwise import StepRSGRPO
 from ..evaluation.capability import Capability
 from ..schedules import AbstractSchedule, ConstantSchedule
-from ..training.batch import Weighting, token_weights, weigh, weighting_metrics
+from ..training.batch import Collected, Weighting, token_weights, weigh, weighting_metrics
 from ..training.distributed import make_accelerator
 from ..training.folder import RunFolder
 from ..training.records import GRID_EDGES
@@ -28,9 +31,9 @@ from ..training.stored import StoredRollouts, read_rollouts
 from .calibrating import CALIBRATION, scale_of
 from .checks import check
 from .control import measured_pass_rate
-from .objects import build_schedule, loop_settings
+from .objects import build_estimator, described, loop_settings
 
-ALLOWED = ("risk", "loss.aggregation", "loss.count_dead_groups")
+ALLOWED = ("risk", "advantage", "loss.aggregation", "loss.count_dead_groups")
 GRIDS = ("mass_grid", "scale_grid", "risk_coef_grid")
 # A cell without tokens has no mass, but no mean either.
 _EMPTY = {"mass_grid": 0.0, "scale_grid": None, "risk_coef_grid": None}
@@ -61,7 +64,7 @@ class Rescored:
 
     Attributes:
         run: the run folder.
-        schedule, control: what was applied, described.
+        schedule, control: what was applied, described; another estimator stands where its schedule would.
         own_schedule, own_control: what the run trained with.
         settings: the risk settings applied.
         updates: one an update whose rollouts were kept.
@@ -105,31 +108,42 @@ class Rescored:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Weigher:
-    """A schedule and the settings it is applied with."""
+    """An estimator and the settings it is applied with."""
 
-    schedule: AbstractSchedule
+    estimator: Estimator
     settings: LoopSettings
     accelerator: Accelerator
 
-    def weigh(self, stored: StoredRollouts) -> Weighting:
+    def weigh(self, stored: StoredRollouts, memory: Memory) -> Weighting:
+        collected = {}
+        if "state_keys_PGS" in self.estimator.requires():
+            shape = stored.rewards.rewards_PG.shape
+            from ..states import state_keys
+
+            collected["state_keys_PGS"] = state_keys(stored.trajectory).view(*shape, -1)
         return weigh(
-            stored.trajectory, stored.rewards, self.schedule, self.settings, self.accelerator,
-            row_keys_B=stored.row_keys_B,
+            stored.trajectory, stored.rewards, self.estimator, memory, self.settings, self.accelerator,
+            row_keys_B=stored.row_keys_B, update=stored.update, collected=Collected(fields=collected),
         )  # fmt: skip
 
-    def with_advantage(self, **changes: Any) -> _Weigher:
-        advantage = dataclasses.replace(self.settings.advantage, **changes)
-        return dataclasses.replace(self, settings=dataclasses.replace(self.settings, advantage=advantage))
+    def centred(self) -> _Weigher:
+        """Centred GRPO on the same tokens, without matching."""
+        advantage = dataclasses.replace(self.settings.advantage, rms_match=None, normalise="none")
+        return dataclasses.replace(
+            self, estimator=Centred(), settings=dataclasses.replace(self.settings, advantage=advantage)
+        )
 
 
 def rescore(run: str | Path, overrides: Sequence[str] = (), *, schedule: AbstractSchedule | None = None) -> Rescored:
-    """Weigh a run's stored rollouts with any schedule and control.
+    """Weigh a run's stored rollouts with any schedule, control or other estimator.
 
     With the run's own settings the result is what the run logged, to the last bit on the same kind of machine.
 
     Args:
         run: a run folder trained with `train.store_rollouts`.
-        overrides: risk settings laid over the run's own, e.g. `risk.schedule.end=1` or `risk.control=flat`; also
+        overrides: settings of `risk` and `advantage` laid over the run's own, e.g. `risk.schedule.end=1`,
+            `risk.control=flat` or `advantage.estimator=maxrl` (estimators that need more than rollouts and rewards
+            are refused: it was not kept; one with a history begins at the first stored update); also
             `loss.aggregation` and `loss.count_dead_groups`, which weigh tokens. A calibrated scale follows the stored
             measurement, also under another `risk.calibration.rule`. The control `constant` is matched on the first
             stored update.
@@ -160,18 +174,23 @@ def rescore(run: str | Path, overrides: Sequence[str] = (), *, schedule: Abstrac
     new = own if config == own_config and schedule is None else (
         _weigher(config, own_config, folder, accelerator, first, schedule)
     )  # fmt: skip
-    updates = tuple(_rescored(new, own, stored) for stored in read_rollouts(run))
+    memory, own_memory, updates = new.estimator.initial_memory(), own.estimator.initial_memory(), []
+    for stored in read_rollouts(run):
+        made, before = new.weigh(stored, memory), own.weigh(stored, own_memory)
+        memory, own_memory = made.memory, before.memory
+        updates.append(_rescored(new, made, before, stored))
     return Rescored(
         run=str(run),
-        schedule=new.schedule.describe(),
+        schedule=described(new.estimator),
         control=config.risk.control,
-        own_schedule=own.schedule.describe(),
+        own_schedule=described(own.estimator),
         own_control=own_config.risk.control,
         settings={
             **config.risk.model_dump(mode="json"),
-            **({} if schedule is None else {"schedule": new.schedule.describe(), "scale": None}),
+            **({} if schedule is None else {"schedule": schedule.describe(), "scale": None}),
+            "advantage": config.advantage.model_dump(mode="json"),
         },
-        updates=updates,
+        updates=tuple(updates),
     )
 
 
@@ -195,22 +214,43 @@ def _weigher(
     schedule: AbstractSchedule | None,
 ) -> _Weigher:
     """What `build.train` would train with under these settings, the control `constant` already solved."""
-    chosen = schedule or build_schedule(config.risk, _scale(config, own, folder))
-    made = _Weigher(schedule=chosen, settings=loop_settings(config), accelerator=accelerator)
-    if config.risk.control != "constant":
-        return made
+    estimator = build_estimator(config, _scale(config, own, folder) if schedule is None else 0.0)
+    settings = loop_settings(config)
+    if not isinstance(estimator, StepRSGRPO):
+        if schedule is not None:
+            raise ConfigError(f"a schedule was given, but estimator {estimator.spec.name!r} has none; leave it out")
+        return _Weigher(estimator=estimator, settings=settings, accelerator=accelerator)
+    if schedule is not None:
+        estimator = dataclasses.replace(estimator, schedule=schedule)
+    if config.risk.control == "constant":
+        estimator = dataclasses.replace(
+            estimator, schedule=_matched(estimator, settings, config, own, folder, first, schedule), control="full"
+        )
+    return _Weigher(estimator=estimator, settings=settings, accelerator=accelerator)
+
+
+def _matched(
+    estimator: StepRSGRPO,
+    settings: LoopSettings,
+    config: RunConfig,
+    own: RunConfig,
+    folder: RunFolder,
+    first: StoredRollouts,
+    schedule: AbstractSchedule | None,
+) -> ConstantSchedule:
+    """The constant that the control `constant` trains with: frozen by the run, or matched on its first rollouts."""
     frozen = folder.read_json("control.json")
     if frozen is not None and config == own and schedule is None:
-        coefficient = float(frozen["constant"])
-    else:
-        tokens = token_weights(first.trajectory, first.rewards, made.settings)
-        rate = config.risk.reference_pass_rate or measured_pass_rate(folder)
-        coefficient = matched_constant(chosen, tokens.progress_BL, tokens.weights_BL, rate)
-    return dataclasses.replace(made.with_advantage(control="full"), schedule=ConstantSchedule(coefficient))
+        return ConstantSchedule(float(frozen["constant"]))
+    tokens = token_weights(first.trajectory, first.rewards, settings)
+    rate = config.risk.reference_pass_rate or measured_pass_rate(folder)
+    return ConstantSchedule(matched_constant(estimator.schedule, tokens.progress_BL, tokens.weights_BL, rate))
 
 
 def _scale(config: RunConfig, own: RunConfig, folder: RunFolder) -> float:
     """The number that endpoints are multiples of: given, frozen by the run, or by another rule of its measurement."""
+    if config.advantage.estimator != StepRSGRPO.spec.name:
+        return 0.0
     if config.risk.scale != "calibrated":
         return float(config.risk.scale)
     frozen = folder.read_json(CALIBRATION)
@@ -221,15 +261,14 @@ def _scale(config: RunConfig, own: RunConfig, folder: RunFolder) -> float:
     return scale_of(Capability.from_json(frozen["capability"]), config)
 
 
-def _rescored(new: _Weigher, own: _Weigher, stored: StoredRollouts) -> RescoredUpdate:
-    made, before = new.weigh(stored), own.weigh(stored)
-    centred = new.with_advantage(control="centred", base="centred", baseline="group", cap=None, rms_match=None)
+def _rescored(new: _Weigher, made: Weighting, before: Weighting, stored: StoredRollouts) -> RescoredUpdate:
+    centred = new.centred()
     metrics = weighting_metrics(
         stored.trajectory, stored.rewards, made, new.settings.advantage, new.accelerator
     )  # fmt: skip
     shape, weights_BL = made.tokens.weights_BL.shape, made.tokens.weights_BL.double()
     values_BL, own_BL, centred_BL = (
-        found.advantages.values_PGL.reshape(shape).double() for found in (made, before, centred.weigh(stored))
+        found.advantages.values_PGL.reshape(shape).double() for found in (made, before, centred.weigh(stored, EMPTY))
     )
     metrics["rms_ratio"] = _ratio(_norm(values_BL, weights_BL), _norm(centred_BL, weights_BL))
     metrics["relative_change"] = _ratio(_norm(values_BL - own_BL, weights_BL), _norm(own_BL, weights_BL))

@@ -18,6 +18,7 @@ from accelerate import Accelerator
 from ..config import RunConfig, load_config
 from ..configs import find_config
 from ..errors import ConfigError, DependencyError, RunFolderError
+from ..estimators.stepwise import StepRSGRPO
 from ..policies.base import Policy
 from ..rollout.collect import Sampler, encode_prompts
 from ..tasks.base import AbstractTask
@@ -28,7 +29,7 @@ from ..types import Problem
 from .calibrating import CALIBRATION, check_frozen, measured_scale
 from .checks import check
 from .control import with_matched_constant
-from .objects import build_policy, build_sampler, build_schedule, build_task, loop_settings, resolve
+from .objects import build_estimator, build_policy, build_sampler, build_task, loop_settings, resolve
 
 
 def train(
@@ -165,8 +166,11 @@ def _objects(
     my_prompts(config.train.prompts_per_update, accelerator)
     sampler = build_sampler(config.sampler, policy)
     train_problems, dev_problems = _usable_problems(config, policy, task, folder, accelerator)
-    scale = _risk_scale(config, policy, task, sampler, train_problems, folder, accelerator)
-    needs_reference = config.loss.kl_coef > 0 and config.policy.lora is None
+    stepwise = config.advantage.estimator == StepRSGRPO.spec.name
+    scale = _risk_scale(config, policy, task, sampler, train_problems, folder, accelerator) if stepwise else 0.0
+    estimator = build_estimator(config, scale)
+    compares = config.loss.kl_coef > 0 or "reference_rewards_PM" in estimator.requires()
+    needs_reference = compares and config.policy.lora is None
     reference = build_policy(config.policy, device=accelerator.device) if needs_reference else None
     if reference is not None:
         reference.module.requires_grad_(False)
@@ -175,12 +179,12 @@ def _objects(
         reference=reference,
         task=task,
         sampler=sampler,
-        schedule=build_schedule(config.risk, scale),
+        estimator=estimator,
         train_problems=train_problems,
         dev_problems=dev_problems,
         settings=loop_settings(config),
     )
-    if config.risk.control == "constant":
+    if stepwise and config.risk.control == "constant":
         run = with_matched_constant(run, config.risk.reference_pass_rate, folder, accelerator)
     return run, config
 

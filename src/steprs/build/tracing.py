@@ -13,17 +13,19 @@ import torch
 
 from ..config import RunConfig
 from ..errors import ConfigError
+from ..estimators import EMPTY, Estimator
+from ..estimators.stepwise import StepRSGRPO
 from ..evaluation.rollout_traces import rollout_traces
 from ..policies.base import Policy
 from ..randomness import row_keys
-from ..schedules import AbstractSchedule, ConstantSchedule
+from ..schedules import ConstantSchedule
 from ..states import denoising_progress
 from ..tasks.base import AbstractTask
 from ..training.batch import merged, weigh
 from ..training.folder import RunFolder
 from ..training.settings import LoopSettings
 from ..types import Problem, Rewards, Trajectory
-from .objects import build_schedule, loop_settings
+from .objects import build_estimator, described, loop_settings
 
 PROBLEMS, SAMPLES = 12, 16
 
@@ -38,7 +40,7 @@ class TraceRecorder:
     def __init__(
         self,
         policy: Policy,
-        schedule: AbstractSchedule,
+        estimator: Estimator,
         settings: LoopSettings,
         *,
         head: dict[str, Any],
@@ -46,7 +48,7 @@ class TraceRecorder:
         samples: int,
     ) -> None:
         """Nothing recorded yet; `trace_recorder` fills in what a run used."""
-        self._policy, self._schedule, self._settings = policy, schedule, settings
+        self._policy, self._estimator, self._settings = policy, estimator, settings
         self._problems, self._samples = problems, samples
         self._head = head
         self._entries: list[dict[str, Any]] = []
@@ -63,9 +65,10 @@ class TraceRecorder:
         states = merged(decoded, self._settings.loss.shrinkage)
         group = trajectory.group_size
         advantages_BL = None
-        if group > 1:
+        # An estimator that looks at more than a group, or at what only training collects, has nothing to show here.
+        if group > 1 and not self._estimator.requires() and self._estimator.spec.coupling == "group":
             keys_B = row_keys(self._settings.seed, "mask-noise", 0, rows // group, rows % group)
-            weighting = weigh(states, rewards, self._schedule, self._settings, None, row_keys_B=keys_B)
+            weighting = weigh(states, rewards, self._estimator, EMPTY, self._settings, None, row_keys_B=keys_B)
             advantages_BL = weighting.advantages.values_PGL.flatten(0, 1)
         self._head["coordinate"] = options.coordinate
         if options.coordinate == "auto":
@@ -115,37 +118,40 @@ def trace_recorder(
         ConfigError: the run's scale is calibrated and its folder holds no calibration.
     """
     settings = loop_settings(config)
-    schedule, control = _frozen_schedule(config, folder)
-    advantage = dataclasses.replace(settings.advantage, control=control, rms_match=None)
+    estimator = _frozen_estimator(config, folder)
+    advantage = dataclasses.replace(settings.advantage, rms_match=None)
     head = {
         "task": task.name,
         "policy": config.policy.path,
         "label": label,
-        "schedule": schedule.describe(),
+        "schedule": described(estimator),
         "coordinate": advantage.coordinate,
     }
     return TraceRecorder(
-        policy, schedule, dataclasses.replace(settings, advantage=advantage),
+        policy, estimator, dataclasses.replace(settings, advantage=advantage),
         head=head, problems=problems, samples=samples,
     )  # fmt: skip
 
 
-def _frozen_schedule(config: RunConfig, folder: str | Path | None) -> tuple[AbstractSchedule, Any]:
-    """The schedule and control that a run trained with."""
+def _frozen_estimator(config: RunConfig, folder: str | Path | None) -> Estimator:
+    """The estimator that a run trained with."""
     if folder is None:
-        return ConstantSchedule(0.0), "full"
+        return StepRSGRPO()
     run = RunFolder(folder)
-    if config.risk.control == "constant" and (matched := run.read_json("control.json")):
-        return ConstantSchedule(float(matched["constant"])), "full"
+    made = build_estimator(config, 0.0)
+    if not isinstance(made, StepRSGRPO):
+        return made
+    if made.control == "constant" and (matched := run.read_json("control.json")):
+        return dataclasses.replace(made, schedule=ConstantSchedule(float(matched["constant"])), control="full")
     if config.risk.scale != "calibrated":
-        return build_schedule(config.risk, float(config.risk.scale)), config.risk.control
+        return build_estimator(config, float(config.risk.scale))
     frozen = run.read_json("calibration.json")
     if frozen is None:
         raise ConfigError(
             f"{run.path} has risk.scale=calibrated but no calibration.json, so its schedule is not known; "
             "evaluate without traces, or give the scale: risk.scale=NUMBER"
         )
-    return build_schedule(config.risk, float(frozen["scale"])), config.risk.control
+    return build_estimator(config, float(frozen["scale"]))
 
 
 def _first(rewards: Rewards, groups: int, rows: int) -> Rewards:

@@ -36,9 +36,9 @@ def estimate(
         normalisation: divide by each group's standard deviation, where nothing is weighted yet.
 
     Returns:
-        Advantages float64 [P, G, L], whose metrics hold `rms_scale`, `cap_hits`, `cap_share`, `binary_exact`,
+        Advantages float64 [P, G, L] and the memory. Metrics hold `rms_scale`, `cap_hits`, `cap_share`, `binary_exact`,
         `dead_groups` (share of groups with equal rewards), `silent_groups` (share without any advantage), `mass` (mean
-        |A| over tokens that count), `rms`, `share_nonzero`, and what the estimator says itself; and the memory.
+        |A| over tokens that count), `rms`, `share_nonzero`, and what the estimator says itself, as `estimator/NAME`.
 
     Raises:
         ArgumentError: a field that the estimator needs is missing; named with what fills it.
@@ -66,7 +66,7 @@ def estimate(
         "mass": float(magnitude_PGL.sum()) / tokens,
         "rms": (float(magnitude_PGL.square().sum()) / tokens) ** 0.5,
         "share_nonzero": float((magnitude_PGL != 0).sum()) / tokens,
-        **made.info,
+        **{f"estimator/{name}": float(value) for name, value in made.info.items()},
     }
     coef_PGL = torch.zeros_like(values_PGL) if parts.risk_coef is None else parts.risk_coef
     return Advantages(values_PGL=values_PGL, risk_coef_PGL=coef_PGL, metrics=metrics), made.memory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -282,9 +282,8 @@ def _check_normalisation(estimator: Estimator, batch: EstimatorBatch, memory: Me
 
 def _check_requirements(estimator: Estimator, batch: EstimatorBatch, memory: Memory) -> None:
     wanted = set(estimator.requires())
-    unneeded = {name: None for name in COLLECTORS if name not in wanted}
-    bare: Mapping[str, Any] = unneeded
-    found = _advantages(estimator, dataclasses.replace(batch, **bare), memory).values_PGL
+    unneeded: dict[str, Any] = {name: None for name in COLLECTORS if name not in wanted}
+    found = _advantages(estimator, dataclasses.replace(batch, **unneeded), memory).values_PGL
     same = _near(found, _advantages(estimator, batch, memory).values_PGL)
     _require(same, estimator, "it uses nothing that it does not require")
     for name in wanted:

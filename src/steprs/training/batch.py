@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -13,8 +14,8 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from .. import losses
-from ..advantages import dead_groups, stepwise_advantages
-from ..schedules import AbstractSchedule
+from ..advantages import dead_groups
+from ..estimators import Estimator, EstimatorBatch, Memory, estimate
 from ..states import denoising_progress, merge_steps, progress_is_predictable
 from ..types import Advantages, Decoding, Rewards, Trajectory
 from .distributed import sum_over_processes
@@ -53,71 +54,103 @@ class UpdateBatch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenWeights:
-    """Which tokens count, where in denoising they were revealed, and with what weight the loss takes them."""
+    """Which tokens count, where in denoising they were revealed, and with what weight the loss takes them.
+
+    `dead_P` are groups of equal rewards; `silent_P` those that cannot move the policy, which are the same unless an
+    estimator gives dead groups advantages.
+    """
 
     mask_BL: Tensor
     progress_BL: Tensor
     weights_BL: Tensor
     count: float
     dead_P: Tensor
+    silent_P: Tensor
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Weighting:
-    """Token weights and the advantages computed with them."""
+    """Token weights, the advantages computed with them, and what the estimator remembers of it."""
 
     tokens: TokenWeights
     advantages: Advantages
+    memory: Memory
 
 
-def token_weights(trajectory: Trajectory, rewards: Rewards, settings: LoopSettings) -> TokenWeights:
-    """The loss aggregation's weights: the ones that controls are matched with."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Collected:
+    """What was gathered for an estimator beside the rollouts: fields of `EstimatorBatch`, and what that cost."""
+
+    fields: Mapping[str, Tensor] = field(default_factory=dict)
+    costs: Mapping[str, float] = field(default_factory=dict)
+
+
+def token_weights(
+    trajectory: Trajectory, rewards: Rewards, settings: LoopSettings, *, alive: bool = False
+) -> TokenWeights:
+    """The loss aggregation's weights: the ones that controls are matched with.
+
+    `alive`: the estimator gives groups of equal rewards advantages too, so none is left out.
+    """
     mask_BL = trajectory.completion_mask_BL & rewards.valid_PG.flatten()[:, None]
     dead_P = _dead(rewards)
-    dead_B = dead_P.repeat_interleave(trajectory.group_size)
-    counted_BL = mask_BL if settings.loss.count_dead_groups else mask_BL & ~dead_B[:, None]
+    silent_P = dead_P & (not alive)
+    silent_B = silent_P.repeat_interleave(trajectory.group_size)
+    counted_BL = mask_BL if settings.loss.count_dead_groups else mask_BL & ~silent_B[:, None]
     weights_BL, count = losses.aggregation_weights(counted_BL, trajectory.unmask_step_BL, settings.loss.aggregation)
     progress_BL = denoising_progress(trajectory, settings.advantage.coordinate, settings.advantage.scope)
-    return TokenWeights(mask_BL=mask_BL, progress_BL=progress_BL, weights_BL=weights_BL, count=count, dead_P=dead_P)
+    return TokenWeights(
+        mask_BL=mask_BL, progress_BL=progress_BL, weights_BL=weights_BL, count=count, dead_P=dead_P, silent_P=silent_P
+    )
 
 
 def weigh(
     trajectory: Trajectory,
     rewards: Rewards,
-    schedule: AbstractSchedule,
+    estimator: Estimator,
+    memory: Memory,
     settings: LoopSettings,
     accelerator: Accelerator | None,
     *,
     row_keys_B: Tensor,
+    update: int = 1,
+    collected: Collected | None = None,
 ) -> Weighting:
-    """Rewards and recorded states become one advantage a token. The only place where a schedule is consulted.
+    """Rewards and recorded states become one advantage a token. The only place where an estimator is consulted.
 
     `row_keys_B` names each rollout by update, prompt and number, so that a shuffled control shuffles it the same way
     on any process and beside any other rollout. Without an accelerator these rollouts are the whole batch.
     """
-    tokens = token_weights(trajectory, rewards, settings)
-    shape = (*rewards.rewards_PG.shape, -1)
+    tokens = token_weights(trajectory, rewards, settings, alive=estimator.spec.alive)
     shared = accelerator is not None and accelerator.num_processes > 1
-    options = settings.advantage
-    advantages = stepwise_advantages(
-        rewards.rewards_PG,
-        tokens.progress_BL.view(shape),
-        schedule,
-        mask_PGL=tokens.mask_BL.view(shape),
-        weights_PGL=tokens.weights_BL.view(shape),
-        state_index_PGL=trajectory.unmask_step_BL.view(shape),
-        row_keys_PG=row_keys_B.view(rewards.rewards_PG.shape),
-        valid_PG=None if bool(rewards.valid_PG.all()) else rewards.valid_PG,
-        control=options.control,
-        base=options.base,
-        baseline=options.baseline,
-        cap=options.cap,
-        std_ddof=options.std_ddof,
-        rms_match=options.rms_match,
+    components_K = torch.tensor(list(settings.advantage.components.values()), dtype=torch.float64)
+
+    def by_prompt(tensor_BL: Tensor) -> Tensor:
+        return tensor_BL.view(*rewards.rewards_PG.shape, *tensor_BL.shape[1:])
+
+    batch = EstimatorBatch(
+        rewards_PG=rewards.rewards_PG,
+        valid_PG=rewards.valid_PG,
+        mask_PGL=by_prompt(tokens.mask_BL),
+        state_PGL=by_prompt(trajectory.unmask_step_BL),
+        num_states_PG=by_prompt(trajectory.num_steps_B),
+        progress_PGL=by_prompt(tokens.progress_BL),
+        weights_PGL=by_prompt(tokens.weights_BL),
+        logprobs_PGL=by_prompt(trajectory.sampling_logprobs_BL),
+        entropies_PGL=by_prompt(trajectory.entropies_BL),
+        block_PGL=by_prompt(trajectory.block_index_BL),
+        update=update,
+        updates=settings.updates,
         seed=settings.seed,
+        row_keys_PG=by_prompt(row_keys_B),
         all_reduce=partial(sum_over_processes, accelerator=accelerator) if shared else None,
+        component_weights_K=components_K.to(rewards.rewards_PG.device),
+        **({} if collected is None else collected.fields),
     )
-    return Weighting(tokens=tokens, advantages=advantages)
+    advantages, memory = estimate(
+        estimator, batch, memory, rms_match=settings.advantage.rms_match, normalisation=settings.advantage.normalise
+    )
+    return Weighting(tokens=tokens, advantages=advantages, memory=memory)
 
 
 def weighting_metrics(
@@ -126,12 +159,22 @@ def weighting_metrics(
     weighting: Weighting,
     settings: AdvantageSettings,
     accelerator: Accelerator,
+    costs: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """What is logged of an update's advantages, over all processes."""
+    """What is logged of an update's advantages, over all processes; `costs` of what was collected for them."""
     tokens, advantages = weighting.tokens, weighting.advantages
     counted_BL, tally = tokens.weights_BL > 0, Tally()
     tally.add("groups/dead", tokens.dead_P, torch.ones_like(tokens.dead_P))
     tally.add("advantage/abs_mean", advantages.values_PGL.abs(), counted_BL)
+    counted_values_BL = advantages.values_PGL.reshape(counted_BL.shape) * counted_BL
+    tally.add("advantage/rms", counted_values_BL.square(), counted_BL)
+    tally.add("advantage/nonzero_frac", counted_values_BL != 0, counted_BL)
+    one = torch.ones(1, device=counted_BL.device)
+    for name, value in advantages.metrics.items():
+        if name.startswith("estimator/"):
+            tally.add(name, one * value, one)
+    for name, value in costs.items():
+        tally.add(f"collect/{name}", one * value, None)
     predictable = progress_is_predictable(trajectory, settings.coordinate, settings.scope)
     binary = rewards.binary and advantages.metrics["binary_exact"]
     for name, holds in (("risk/tau_predictable", predictable), ("risk/binary_exact", binary)):
@@ -139,6 +182,7 @@ def weighting_metrics(
     hits = torch.tensor([advantages.metrics["cap_hits"]], device=counted_BL.device)
     tally.add("risk/cap_share", hits, counted_BL)
     metrics: dict[str, Any] = tally.result(accelerator)
+    metrics["advantage/rms"] **= 0.5
     metrics["risk/rms_scale"] = advantages.metrics["rms_scale"]
     metrics["rollout/selection_exact"] = float(trajectory.selection_exact)
     shape = counted_BL.shape
@@ -161,11 +205,14 @@ def make_batch(
     """Collect what the inner updates need, with the denominator taken over all processes."""
     tokens = weighting.tokens
     total = torch.tensor(float(tokens.count), dtype=torch.float64, device=trajectory.completion_ids_BL.device)
-    live_B = ~tokens.dead_P.repeat_interleave(trajectory.group_size)
+    live_B = ~tokens.silent_P.repeat_interleave(trajectory.group_size)
     advantages_BL = weighting.advantages.values_PGL.reshape(trajectory.completion_mask_BL.shape).to(torch.float32)
     # Rewards that differ by rounding alone are equal here, whatever the advantage made of them.
     advantages_BL = advantages_BL.masked_fill(~live_B[:, None], 0.0)
-    active_B = (live_B | (settings.loss.kl_coef > 0)) & (tokens.weights_BL > 0).any(1)
+    # Whole groups: one without any advantage costs no forward.
+    moving_P = (advantages_BL != 0).view(-1, trajectory.group_size * advantages_BL.shape[1]).any(1)
+    moving_B = moving_P.repeat_interleave(trajectory.group_size)
+    active_B = (live_B & moving_B | (settings.loss.kl_coef > 0)) & (tokens.weights_BL > 0).any(1)
     return UpdateBatch(
         trajectory=trajectory,
         advantages_BL=advantages_BL,

@@ -1,6 +1,6 @@
 """The training loop: prompts -> rollouts -> rewards -> advantages -> updates -> records.
 
-Which schedule runs is decided in `batch.weigh` and nowhere else; everything below it sees one advantage a token.
+Which estimator runs is decided in `batch.weigh` and nowhere else; everything below it sees one advantage a token.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from ..errors import NonFiniteError
+from ..estimators import Estimator, Memory
 from ..evaluation.evaluate import evaluate
 from ..logprobs import pad_plan
 from ..policies.base import Policy
 from ..progress import track
 from ..randomness import row_keys
 from ..rollout.collect import Sampler, collect, decode_completions
-from ..schedules import AbstractSchedule
 from ..tasks.base import AbstractTask
 from ..tasks.scoring import score_rollouts
 from ..types import Problem, Rewards, Trajectory
 from . import state
 from .batch import UpdateBatch, make_batch, merged, weigh, weighting_metrics
+from .collecting import collect_fields
 from .distributed import max_over_processes, my_prompts
 from .folder import RunFolder
 from .interrupt import RunInterrupted, StopRequest, stop_request
@@ -37,19 +38,23 @@ from .objective import micro_loss, plan_scoring
 from .optim import apply_update, first_nonfinite, learning_rate_at, make_optimizer
 from .records import GRID_EDGES, Tally, rollout_tally, sample_records
 from .settings import LoopSettings
+from .shaping import reward_few_steps
 from .state import Position
 from .stored import forget_rollouts_after, is_due, store_rollouts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """Everything that is trained with. `reference` is None without KL, or when the adapter can be switched off."""
+    """Everything that is trained with.
+
+    `reference` is the base policy, None where nothing compares with it or the adapter can be switched off.
+    """
 
     policy: Policy
     reference: Policy | None
     task: AbstractTask
     sampler: Sampler
-    schedule: AbstractSchedule
+    estimator: Estimator
     train_problems: Sequence[Problem]
     dev_problems: Sequence[Problem]
     settings: LoopSettings
@@ -74,8 +79,10 @@ def train(run: Run, folder: RunFolder, accelerator: Accelerator, *, resume_from:
     settings, policy = run.settings, run.policy
     optimizer = make_optimizer(policy, settings.optim)
     position, batch = Position(processes=accelerator.num_processes), None
+    memory = run.estimator.initial_memory()
     if resume_from is not None:
-        position, batch = state.restore(resume_from, policy, optimizer, accelerator)
+        position, batch, kept = state.restore(resume_from, policy, optimizer, accelerator)
+        memory = {**memory, **kept}
     if accelerator.is_main_process:
         # A run that was killed before its first checkpoint starts afresh, and so do its records.
         _forget_after(folder, position.update if resume_from is not None else -1, unfinished=position.inner > 0)
@@ -85,7 +92,7 @@ def train(run: Run, folder: RunFolder, accelerator: Accelerator, *, resume_from:
     said = False
 
     def save(now: Position, unfinished: UpdateBatch | None = None) -> None:
-        state.save(folder, now, policy, optimizer, unfinished, accelerator, settings.keep_last)
+        state.save(folder, now, policy, optimizer, unfinished, memory, accelerator, settings.keep_last)
 
     with (
         stop_request() as stop,
@@ -97,7 +104,7 @@ def train(run: Run, folder: RunFolder, accelerator: Accelerator, *, resume_from:
         for update in range(position.update + 1, settings.updates + 1):
             started = time.perf_counter()
             if batch is None:
-                batch = collect_batch(run, accelerator, update, folder)
+                batch, memory = collect_batch(run, accelerator, update, memory, folder)
             collected = time.perf_counter()
             for inner in range(position.inner, settings.loss.inner_updates):
                 with _dropout_noise(settings.seed, update, inner):
@@ -163,11 +170,18 @@ def rollouts(run: Run, accelerator: Accelerator, update: int) -> tuple[Trajector
         raise NonFiniteError(f"update {update}: {error}. {_where_nonfinite(policy)}") from None
     texts = decode_completions(policy, trajectory)
     rewards = score_rollouts(run.task, problems, texts, settings.group_size, bad_rewards=settings.bad_rewards)
+    if settings.advantage.steps_used is not None:
+        rewards = reward_few_steps(rewards, trajectory.num_steps_B, settings.advantage.steps_used)
     return merged(trajectory, settings.loss.shrinkage), rewards.to(policy.device), problems, texts
 
 
-def collect_batch(run: Run, accelerator: Accelerator, update: int, folder: RunFolder | None = None) -> UpdateBatch:
-    """Decode, score and weigh one update's rollouts, and keep them in `folder` where the settings ask for it."""
+def collect_batch(
+    run: Run, accelerator: Accelerator, update: int, memory: Memory, folder: RunFolder | None = None
+) -> tuple[UpdateBatch, Memory]:
+    """Decode, score and weigh one update's rollouts, and keep them in `folder` where the settings ask for it.
+
+    Returns the batch and what the estimator remembers after it.
+    """
     settings, policy = run.settings, run.policy
     trajectory, rewards, problems, texts = rollouts(run, accelerator, update)
     prompts_B = torch.tensor(list(my_prompts(settings.prompts_per_update, accelerator)))
@@ -178,18 +192,23 @@ def collect_batch(run: Run, accelerator: Accelerator, update: int, folder: RunFo
     if folder is not None and is_due(update, settings.store_rollouts):
         ids = [problem.id for problem in problems]
         store_rollouts(folder, update, trajectory, rewards, row_keys_B=keys_B, problem_ids=ids, accelerator=accelerator)
-    weighting = weigh(trajectory, rewards, run.schedule, settings, accelerator, row_keys_B=keys_B)
+    collected = collect_fields(run, trajectory, rewards, problems, folder, accelerator)
+    weighting = weigh(
+        trajectory, rewards, run.estimator, memory, settings, accelerator,
+        row_keys_B=keys_B, update=update, collected=collected,
+    )  # fmt: skip
     ended_B = (trajectory.completion_ids_BL == policy.eos_token_id).any(1)
     tally = rollout_tally(trajectory, rewards, texts, ends_with_eos=run.task.ends_with_eos, ended_B=ended_B)
     metrics: dict[str, Any] = tally.result(accelerator)
-    metrics |= weighting_metrics(trajectory, rewards, weighting, settings.advantage, accelerator)
+    metrics |= weighting_metrics(trajectory, rewards, weighting, settings.advantage, accelerator, collected.costs)
     samples = sample_records(update, problems, texts, rewards.verdicts, settings.group_size, settings.log_completions)
-    return make_batch(
+    batch = make_batch(
         trajectory, weighting, settings, accelerator,
         noise_keys_B=keys_B,
         metrics=metrics,
         samples=samples,
     )  # fmt: skip
+    return batch, weighting.memory
 
 
 def inner_update(

@@ -5,6 +5,7 @@ Defaults live in `steprs.config` alone; `steprs.build` copies them here field by
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -42,16 +43,37 @@ class LossSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AdvantageSettings:
-    """Arguments of `steprs.stepwise_advantages` that stay the same through a run."""
+    """What holds for every estimator: how progress is measured, and what is done with advantages afterwards.
 
-    control: Literal["full", "flat", "constant", "reverse", "shuffle-token", "shuffle-state", "state-only", "centred"]
-    base: Literal["centred", "standardised"]
-    baseline: Literal["group", "leave-one-out"]
-    cap: float | None
-    std_ddof: int
-    rms_match: Literal["batch", "group", "state", "group-state"] | None
+    Attributes:
+        coordinate, scope: of denoising progress, see `steprs.denoising_progress`.
+        rms_match: rescaling to the RMS of centred advantages, see `steprs.stepwise_advantages`.
+        normalise: "group-std" divides by the rewards' standard deviation, where nothing is weighted yet.
+        components: names and weights of several rewards, for estimators that take them.
+        reference_samples: rollouts of the base policy for each prompt, for estimators that take them.
+        steps_used: a reward for few denoising steps; None leaves rewards as the verifier gave them.
+    """
+
     coordinate: Literal["auto", "step", "mask", "rank"]
     scope: Literal["sequence", "block", "within"]
+    rms_match: Literal["batch", "group", "state", "group-state"] | None
+    normalise: Literal["none", "group-std"]
+    components: Mapping[str, float]
+    reference_samples: int
+    steps_used: StepsUsed | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepsUsed:
+    """A reward that falls with the denoising steps a right rollout took; see `shaping`.
+
+    Attributes:
+        kind: "step-grpo" or "step-pruner".
+        strength: how much of the reward the number of steps can take away, in (0, 1).
+    """
+
+    kind: Literal["step-grpo", "step-pruner"]
+    strength: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

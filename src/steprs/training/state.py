@@ -12,6 +12,7 @@ from accelerate import Accelerator
 from safetensors.torch import load_file, save_file
 
 from ..errors import RunFolderError
+from ..estimators import Memory
 from ..policies.adapters import fill_adapters
 from ..policies.base import Policy
 from .batch import UpdateBatch, batch_from_tensors, batch_to_tensors
@@ -19,6 +20,7 @@ from .folder import RunFolder
 from .optim import load_optimizer_tensors, optimizer_tensors
 
 FORMAT = 1
+MEMORY = "estimator.safetensors"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,10 +63,14 @@ def save(
     policy: Policy,
     optimizer: torch.optim.Optimizer,
     batch: UpdateBatch | None,
+    memory: Memory,
     accelerator: Accelerator,
     keep_last: int,
 ) -> None:
-    """Write a checkpoint. Every process calls this; each writes its own in-flight rollouts, the main one the rest."""
+    """Write a checkpoint. Every process calls this; each writes its own in-flight rollouts, the main one the rest.
+
+    `memory` is the estimator's, after the rollouts of `batch` if they are in flight; it is the same on every process.
+    """
     main = accelerator.is_main_process
     if main:
         folder.begin_checkpoint(position.checkpoint)
@@ -80,6 +86,8 @@ def save(
     if main:
         policy.save(part)
         save_file(optimizer_tensors(policy, optimizer), trainer / "optimizer.safetensors")
+        if memory:
+            save_file({name: tensor.cpu().contiguous() for name, tensor in memory.items()}, trainer / MEMORY)
         content = {"format": FORMAT, **dataclasses.asdict(position)}
         (trainer / "position.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
         folder.finish_checkpoint(part)
@@ -102,8 +110,8 @@ def read_position(checkpoint: Path) -> Position:
 
 def restore(
     checkpoint: Path, policy: Policy, optimizer: torch.optim.Optimizer, accelerator: Accelerator
-) -> tuple[Position, UpdateBatch | None]:
-    """Adapters, optimiser state and in-flight rollouts; full weights were loaded from `checkpoint` by the caller.
+) -> tuple[Position, UpdateBatch | None, Memory]:
+    """Adapters, optimiser state, in-flight rollouts and the estimator's memory; the caller loaded full weights.
 
     Raises:
         RunFolderError: the run stopped between inner updates under another number of processes.
@@ -114,8 +122,10 @@ def restore(
         assert policy.published is not None
         fill_adapters(policy.unwrapped.causal_lm, checkpoint, policy.published.keys)
     load_optimizer_tensors(policy, optimizer, load_file(trainer / "optimizer.safetensors"))
+    kept = trainer / MEMORY
+    memory = load_file(kept, device=str(accelerator.device)) if kept.exists() else {}
     if not position.inner:
-        return position, None
+        return position, None, memory
     if position.processes != accelerator.num_processes:
         raise RunFolderError(
             f"{checkpoint} holds rollouts of {position.processes} processes, but {accelerator.num_processes} run now; "
@@ -123,4 +133,5 @@ def restore(
         )
     name = f"inflight-{accelerator.process_index}"
     rest = json.loads((trainer / f"{name}.json").read_text(encoding="utf-8"))
-    return position, batch_from_tensors(load_file(trainer / f"{name}.safetensors"), rest, accelerator.device)
+    batch = batch_from_tensors(load_file(trainer / f"{name}.safetensors"), rest, accelerator.device)
+    return position, batch, memory
