@@ -193,9 +193,11 @@ class AdvantageConfig(Section):
 class LossConfig(Section):
     """From advantages to a scalar. Everything here is the underlying trainer and knows nothing of risk."""
 
-    kind: Literal["policy-gradient", "ppo-clip"] = "ppo-clip"
+    kind: Literal["policy-gradient", "ppo-clip", "f-tis"] = "ppo-clip"
     clip_low: float = Field(0.2, gt=0.0, lt=1.0)
     clip_high: float = Field(0.2, gt=0.0)
+    ratio_cap: float = Field(2.0, gt=0.0, description="f-tis only: importance weights are cut here")
+    divergence_limit: float = Field(0.1, gt=0.0, description="f-tis only: nats a token")
     kl_coef: float = Field(0.0, ge=0.0)
     kl_kind: Literal["k1", "k2", "k3"] = "k3"
     aggregation: Literal["token-mean", "state-mean", "sequence-mean"] = "token-mean"
@@ -267,6 +269,11 @@ class RunConfig(Section):
     loss: LossConfig = LossConfig()
     train: TrainConfig = TrainConfig()
     eval: EvalConfig = EvalConfig()
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether the run needs a measured pass rate: only StepRS-GRPO has a scale."""
+        return self.risk.scale == "calibrated" and self.advantage.estimator == "steprs-grpo"
 
 
 class PretrainConfig(Section):

@@ -72,6 +72,59 @@ def ppo_clip_loss(
     return -advantages * torch.where(clipped, ratio.detach().clamp(low, high), ratio), clipped, ratio
 
 
+def truncated_is_loss(
+    logprobs: Tensor, sampling_logprobs: Tensor, advantages: Tensor, *, ratio_cap: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Policy gradient with truncated importance weights: `-min(rho, cap) A log pi`, no gradient through `rho`.
+
+    `rho = exp(logprobs - sampling_logprobs)`, to the log-probabilities that the sampler itself recorded. With the
+    filter of `off_policy_rows` it is F-TIS (arXiv 2605.22537), as described in secondary sources.
+
+    Args:
+        logprobs: current log-probabilities in nats, any shape.
+        sampling_logprobs: those of the generator, same shape; detached here.
+        advantages: same shape; detached here.
+        ratio_cap: > 0, the largest importance weight.
+
+    Returns:
+        `(loss, cut, ratio)`, each of the same shape; `cut` is bool, `ratio` detached.
+
+    Raises:
+        ArgumentError: the cap is not positive.
+
+    >>> truncated_is_loss(torch.tensor([-1.0]), torch.tensor([-2.0]), torch.tensor([1.0]), ratio_cap=2.0)[0]
+    tensor([2.])
+    """
+    if not ratio_cap > 0:
+        raise ArgumentError(f"ratio_cap is {ratio_cap}; it must be above 0")
+    ratio = (logprobs.detach() - sampling_logprobs.detach()).exp()
+    return -ratio.clamp(max=ratio_cap) * advantages.detach() * logprobs, ratio > ratio_cap, ratio
+
+
+def off_policy_rows(
+    logprobs_BL: Tensor, sampling_logprobs_BL: Tensor, advantages_BL: Tensor, mask_BL: Tensor, *, limit: float
+) -> Tensor:
+    """Rollouts that F-TIS leaves out: without a positive advantage, and too far from the policy; bool [B].
+
+    Far is a mean of `sampling_logprobs - logprobs` over the rollout's tokens above `limit`: an estimate of
+    KL(generator || policy) in nats a token.
+
+    Args:
+        logprobs_BL: current log-probabilities.
+        sampling_logprobs_BL: those of the generator.
+        advantages_BL: of the tokens; a rollout counts as positive if their sum is.
+        mask_BL: bool, tokens that count.
+        limit: nats a token.
+
+    >>> now, then = torch.tensor([[-3.0], [-3.0], [-1.1]]), torch.full((3, 1), -1.0)
+    >>> off_policy_rows(now, then, torch.tensor([[1.0], [-1.0], [-1.0]]), torch.ones(3, 1).bool(), limit=0.5).tolist()
+    [False, True, False]
+    """
+    count_B = mask_BL.sum(1).clamp(min=1)
+    divergence_B = ((sampling_logprobs_BL - logprobs_BL) * mask_BL).sum(1) / count_B
+    return ((advantages_BL * mask_BL).sum(1) <= 0) & (divergence_B > limit)
+
+
 def kl_estimate(logprobs: Tensor, ref_logprobs: Tensor, kind: KLKind) -> Tensor:
     """Per-token estimate of `KL(pi || ref)` from tokens sampled by pi (J. Schulman, "Approximating KL divergence").
 

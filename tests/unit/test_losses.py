@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steprs.errors import ArgumentError
-from steprs.losses import aggregation_weights, kl_estimate, policy_gradient_loss, ppo_clip_loss
+from steprs.losses import (
+    aggregation_weights,
+    kl_estimate,
+    off_policy_rows,
+    policy_gradient_loss,
+    ppo_clip_loss,
+    truncated_is_loss,
+)
 
 
 def _policy(seed: int) -> torch.Tensor:
@@ -216,3 +223,22 @@ def test_misuse_is_named():
         aggregation_weights(mask, step, "state-mean")
     with pytest.raises(ArgumentError, match=r"\[B, L\]"):
         aggregation_weights(mask, step[0], "token-mean")
+
+
+def test_truncated_importance_weights_carry_no_gradient():
+    logprobs = torch.tensor([-1.0, -1.0, -3.0], requires_grad=True)
+    sampled, advantages = torch.tensor([-1.5, -3.0, -1.0]), torch.tensor([1.0, 2.0, -1.0])
+    loss, cut, ratio = truncated_is_loss(logprobs, sampled, advantages, ratio_cap=2.0)
+    assert cut.tolist() == [False, True, False]
+    assert ratio.tolist() == pytest.approx([math.exp(0.5), math.exp(2.0), math.exp(-2.0)])
+    loss.sum().backward()
+    assert logprobs.grad.tolist() == pytest.approx([-math.exp(0.5), -2.0 * 2.0, math.exp(-2.0)])
+
+
+def test_rows_are_left_out_only_without_a_positive_advantage_and_far_away():
+    sampled = torch.full((4, 3), -1.0)
+    now = sampled - torch.tensor([[0.6], [0.6], [0.4], [-0.6]])
+    mask = torch.tensor([[True, True, False]]).expand(4, 3)
+    now = now.masked_fill(~mask, -100.0)
+    advantages = torch.tensor([[1.0], [0.0], [-1.0], [-1.0]]).expand(4, 3)
+    assert off_policy_rows(now, sampled, advantages, mask, limit=0.5).tolist() == [False, True, False, False]

@@ -10,7 +10,8 @@ import torch
 from .. import schedules
 from ..config import PolicyConfig, RiskConfig, RunConfig, SamplerConfig, ScheduleConfig, TaskConfig
 from ..errors import ConfigError
-from ..estimators import Estimator, get_estimator
+from ..estimators import get_estimator
+from ..estimators.base import Estimator
 from ..estimators.stepwise import StepRSGRPO
 from ..policies.base import Policy
 from ..policies.loading import Lora, Overrides, load_policy

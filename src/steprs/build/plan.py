@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from ..config import RunConfig
+from ..estimators.stepwise import StepRSGRPO
 from ..policies.base import Policy
 from ..tasks.base import AbstractTask
 from ..types import Decoding
 from .checks import check
-from .objects import build_policy, build_sampler, build_schedule, build_task, resolve
+from .objects import build_estimator, build_policy, build_sampler, build_task, described, resolve
 
 MIB = 2**20
 
@@ -29,8 +30,6 @@ def plan_text(config: RunConfig) -> str:
     check(config)
     budget = int(config.train.token_budget)
     sampler = build_sampler(config.sampler, policy)
-    scale = 1.0 if config.risk.scale == "calibrated" else config.risk.scale
-    schedule = build_schedule(config.risk, scale)
     weights = sum(weight.numel() for weight in policy.module.parameters())
     trained = sum(weight.numel() for weight in policy.parameters())
     rollouts = config.train.prompts_per_update * config.train.group_size
@@ -42,9 +41,7 @@ def plan_text(config: RunConfig) -> str:
         f"computes in {str(policy.compute_dtype).removeprefix('torch.')}",
         f"task        {task.name}: {sizes} problems",
         f"decoding    {_decoding(sampler.decoding)}",
-        f"risk        scale {config.risk.scale}, {schedule.describe()}"
-        + (" (in units of the scale)" if config.risk.scale == "calibrated" else "")
-        + f", control {config.risk.control}",
+        _advantage(config),
         f"update      {config.train.prompts_per_update} prompts x {config.train.group_size} rollouts, "
         f"{config.loss.inner_updates} optimiser step(s), loss {config.loss.kind}, {config.loss.aggregation}, "
         f"all-equal groups {'stay in' if config.loss.count_dead_groups else 'leave'} the mean",
@@ -56,6 +53,19 @@ def plan_text(config: RunConfig) -> str:
         f"{config.train.eval_every} ({config.eval.problems} problems x {config.eval.samples} samples)",
     ]
     return "\n".join(lines)
+
+
+def _advantage(config: RunConfig) -> str:
+    """What makes advantages of rewards, and what that needs beside the rollouts."""
+    estimator = build_estimator(config, 1.0 if config.risk.scale == "calibrated" else float(config.risk.scale))
+    if isinstance(estimator, StepRSGRPO):
+        unit = " (in units of the scale)" if config.calibrates else ""
+        return f"risk        scale {config.risk.scale}, {described(estimator)}{unit}, control {config.risk.control}"
+    spec = estimator.spec
+    return (
+        f"advantage   {described(estimator)}, in place of StepRS-GRPO: `risk.scale` and `risk.schedule` are not used; "
+        f"extra forwards: {spec.extra_forwards}; extra verifier calls: {spec.verifier_calls}"
+    )
 
 
 def _decoding(decoding: Decoding) -> str:

@@ -17,7 +17,7 @@ from torch import Tensor
 from ..config import RunConfig, load_config
 from ..controls import matched_constant
 from ..errors import ConfigError, RunFolderError
-from ..estimators import EMPTY, Estimator, Memory
+from ..estimators.base import EMPTY, Estimator, Memory
 from ..estimators.baselines import Centred
 from ..estimators.stepwise import StepRSGRPO
 from ..evaluation.capability import Capability

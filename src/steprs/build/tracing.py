@@ -13,7 +13,7 @@ import torch
 
 from ..config import RunConfig
 from ..errors import ConfigError
-from ..estimators import EMPTY, Estimator
+from ..estimators.base import EMPTY, Estimator
 from ..estimators.stepwise import StepRSGRPO
 from ..evaluation.rollout_traces import rollout_traces
 from ..policies.base import Policy

@@ -1,36 +1,48 @@
-"""Advantage estimators by name, and the one way from an update's rollouts to an advantage a token."""
+"""Advantage estimators by name. Importing this loads no torch: an estimator is imported when it is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
+import dataclasses
+import importlib
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, did_you_mean, unknown_name
-from .base import EMPTY, AdvantageParts, Estimate, Estimator, EstimatorBatch, Memory, Spec
-from .baselines import Centred, LeaveOneOut, Standardised
-from .pipeline import estimate
-from .stepwise import ConstantRisk, StepRSGRPO
 
-ESTIMATORS: Mapping[str, type[Estimator]] = MappingProxyType(
+if TYPE_CHECKING:
+    from .base import Estimator
+
+_HOMES: Mapping[str, str] = MappingProxyType(
     {
-        kind.spec.name: kind
-        for kind in (
-            StepRSGRPO,
-            Centred,
-            Standardised,
-            LeaveOneOut,
-            ConstantRisk,
-        )
+        "steprs-grpo": "stepwise.StepRSGRPO",
+        "centred": "baselines.Centred",
+        "standardised": "baselines.Standardised",
+        "rloo": "baselines.LeaveOneOut",
+        "rs-grpo": "stepwise.ConstantRisk",
     }
 )
-"""Every estimator that ships, by the name used in configurations."""
 
-__all__ = [
-    "EMPTY", "ESTIMATORS", "AdvantageParts", "Estimate", "Estimator", "EstimatorBatch", "Memory", "Spec",
-    "estimate", "get_estimator",
-]  # fmt: skip
+__all__ = ["ESTIMATORS", "get_estimator"]
+
+
+class _Registry(Mapping[str, "type[Estimator]"]):
+    """Estimators by name; their names are known without importing any."""
+
+    def __getitem__(self, name: str) -> type[Estimator]:
+        module, _, kind = _HOMES[name].partition(".")
+        found: type[Estimator] = getattr(importlib.import_module(f".{module}", __name__), kind)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_HOMES)
+
+    def __len__(self) -> int:
+        return len(_HOMES)
+
+
+ESTIMATORS: Mapping[str, type[Estimator]] = _Registry()
+"""Every estimator that ships, by the name used in configurations."""
 
 
 def get_estimator(name: str, **settings: Any) -> Estimator:
@@ -46,7 +58,7 @@ def get_estimator(name: str, **settings: Any) -> Estimator:
     if name not in ESTIMATORS:
         raise ConfigError(unknown_name("estimator", name, sorted(ESTIMATORS)))
     kind = ESTIMATORS[name]
-    allowed = [entry.name for entry in fields(kind)]
+    allowed = [entry.name for entry in dataclasses.fields(kind)]
     for given in settings:
         if given not in allowed:
             raise ConfigError(

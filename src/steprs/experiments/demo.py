@@ -84,7 +84,7 @@ def run_demo(
     at_once = at_once or processes_at_once(2)
     print(_plan(configs, problems, samples, at_once, folder), flush=True)
     shared = configs["StepRS decreasing"]
-    if shared.risk.scale == "calibrated":
+    if shared.calibrates:
         run_jobs([calibration_job("calibration", shared, folder)], folder, title="calibrating", at_once=1)
     print(_scale(folder, shared), flush=True)
     jobs = [_bases(folder, shared, problems, samples)]
@@ -108,7 +108,7 @@ def arm_configs(overrides: Sequence[str] = ()) -> dict[str, RunConfig]:
 
 def _scale(folder: Path, config: RunConfig) -> str:
     """The risk scale and where it comes from."""
-    if config.risk.scale != "calibrated":
+    if not config.calibrates:
         return f"risk scale: {config.risk.scale}, as given"
     return scale_sentence(folder / "calibration.json")
 
@@ -166,7 +166,7 @@ def _arm(folder: Path, label: str, config: RunConfig, problems: int, samples: in
     name, _ = ARMS[label]
     return arm_job(
         name, config, folder / name, problems, way(label, None, samples, TRIES, traces=TRACES),
-        calibration=folder if config.risk.scale == "calibrated" else None,
+        calibration=folder if config.calibrates else None,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from ..config import RunConfig, load_config
 from ..errors import RunFolderError
 from ..training.folder import RunFolder
 from .pieces import evaluation_units
-from .runner import Placed, is_finished, lay_out, needs_calibration, store_of
+from .runner import Placed, is_finished, lay_out, store_of
 from .store import Store
 from .study import Study, pretrain_config
 
@@ -67,7 +67,7 @@ def plan_text(study: Study, output: Path, store: Path | None, at_once: int) -> s
     left = {run.folder: run for run in layout.runs if run.folder not in finished}
     seconds, source = estimated_seconds(left.values(), study, places)
     folders = {run.folder for run in layout.runs}
-    calibrated = {run.calibration for run in layout.runs if needs_calibration(run.config)}
+    calibrated = {run.calibration for run in layout.runs if run.config.calibrates}
     lines = [
         study_text(study),
         f"into       {output}/, runs in {places.root}/",

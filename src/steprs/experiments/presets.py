@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..errors import ConfigError, unknown_name
-from .study import Arm, BasePolicy, Context, Study
+from ..estimators import ESTIMATORS
+from .study import Arm, BasePolicy, Context, Measurement, Study
 
 EIGHT_SEEDS = tuple(range(101, 109))
 FOUR_SEEDS = EIGHT_SEEDS[:4]
@@ -187,6 +188,21 @@ def group_size() -> Study:
     )
 
 
+def comparators() -> Study:
+    """Every estimator that ships, with its defaults, on the rollouts, loss and seeds of the shipped run."""
+    ours = ("steprs-grpo", "centred", "standardised", "rs-grpo")  # these are the arms of `main`
+    arms = [Arm(label=name, fields={"advantage.estimator": name}) for name in ESTIMATORS if name not in ours]
+    return Study(
+        name="comparators",
+        title="Estimators on the same rollouts",
+        claim="It takes a risk coefficient, or one that depends on the state; another reweighting would not do.",
+        fields={"policy.dtype": "float32", "train.eval_every": 20, "train.save_every": 20, "train.keep_last": 1},
+        seeds=FOUR_SEEDS[:3],
+        arms=(CENTRED, STANDARDISED, CONSTANT, DECREASING, INCREASING, *arms),
+        measure=Measurement(problems=256, samples=32),
+    )
+
+
 PRESETS = {
     "main": main,
     "endpoints": endpoints,
@@ -196,6 +212,7 @@ PRESETS = {
     "coordinates": coordinates,
     "capability": capability,
     "group-size": group_size,
+    "comparators": comparators,
 }
 
 

@@ -106,15 +106,10 @@ def lay_out(study: Study, store: Store) -> Layout:
     measure = study.measure.model_dump(mode="json", exclude_defaults=True)
     for planned in study.planned():
         config = _with_policy(planned.config, policies.get(planned.context.name))
-        calibration = store.calibration(config) if needs_calibration(config) else None
+        calibration = store.calibration(config) if config.calibrates else None
         runs.append(Placed(planned=planned, config=config, folder=store.run(config, measure), calibration=calibration))
     bases = {context.name: _ways(study, context, policies.get(context.name), store) for context in study.contexts}
     return Layout(study=study, store=store, policies=policies, runs=tuple(runs), bases=bases)
-
-
-def needs_calibration(config: RunConfig) -> bool:
-    """Whether a run asks for a measured pass rate."""
-    return config.risk.scale == "calibrated"
 
 
 def pretrainings(made: Mapping[Path, Context]) -> list[Job]:

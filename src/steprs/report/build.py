@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from . import figures
-from .costs import cost_table
+from .costs import cost_table, outcome_table
 from .diversity import denoising_table, diversity_table
 from .document import Block, Document, Files, NamedTable, Section, Sentences
 from .endpoints import endpoint_table, endpoints
@@ -98,7 +98,9 @@ def _context(each: Compared, prefix: str, folder: Path) -> Iterable[Section]:
     if rows:
         yield _section("Diversity", figures.stacked_entropy(drawer, rows), _named("diversity", diversity_table(rows)))
         yield _section("Denoising", _named("denoising", denoising_table(rows)))
-    yield _section("Cost", _named("cost", cost_table(context)))
+    yield _section(
+        "Cost", _named("outcome-and-cost", outcome_table(context, rows)), _named("cost", cost_table(context), "folded")
+    )
 
 
 def _when(context: Context) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from .results import Measured, primary_of
 from .runs import RunRecord
 from .study import Arm, Context
 from .tables import Cell, Table
@@ -16,6 +17,9 @@ LOGGED = (
     ("scoring forwards", "forwards", True),
     ("steps a rollout", "rollout/steps", False),
     ("groups without signal", "groups/dead", False),
+    ("extra forwards", "collect/extra_forwards", True),
+    ("extra verifier calls", "collect/verifier_calls", True),
+    ("base rollouts", "collect/reference_rollouts", True),
     ("s in rollouts", "seconds/rollout", True),
     ("s in updates", "seconds/update", True),
 )
@@ -37,9 +41,37 @@ def cost_table(context: Context) -> Table | None:
         under="seeds",
         notes=(
             "Tokens sampled: completions up to their first end token. Tokens scored: those with a gradient. Groups "
-            "without signal: all rollouts right or all wrong, which cost no forward. Evaluations are not counted.",
+            "without signal: all rollouts right or all wrong, which cost no forward unless the estimator gives them "
+            "advantages. Extra forwards (rows), verifier calls and rollouts of the base policy are what the estimator "
+            "asked for beside the rollouts. Evaluations are not counted.",
         ),
     )
+
+
+def outcome_table(context: Context, rows: Sequence[Measured]) -> Table | None:
+    """A row a trained arm: the outcomes that a study is judged by, beside what the arm cost."""
+    trained = [row for row in rows if row.arm.trained and any(run.metrics for run in row.arm.runs)]
+    if not trained:
+        return None
+    outcomes = primary_of(rows)
+    cells = tuple(
+        (row.label, len(row.seeds), *(row.summary.get(name) for name in outcomes), *_spent(row.arm)) for row in trained
+    )
+    return Table(
+        title="outcome beside cost" + (f", in {context.name}" if context.name else ""),
+        columns=("arm", "seeds", *outcomes.values(), "extra forwards", "seconds"),
+        rows=cells,
+        under="seeds",
+        notes=("Extra forwards: rows read for the estimator beside rollouts and scoring. Seconds: of training.",),
+    )
+
+
+def _spent(arm: Arm) -> tuple[Cell, Cell]:
+    runs = [run for run in arm.runs if run.metrics]
+    extra = _mean([_value(run, "collect/extra_forwards", True) or 0.0 for run in runs])
+    seconds = [_mean([_value(run, key, True) for run in runs]) for key in ("seconds/rollout", "seconds/update")]
+    known = [value for value in seconds if value is not None]
+    return _whole(extra), _whole(sum(known)) if known else None
 
 
 def _row(arm: Arm) -> tuple[Cell, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -15,7 +15,8 @@ from torch import Tensor
 
 from .. import losses
 from ..advantages import dead_groups
-from ..estimators import Estimator, EstimatorBatch, Memory, estimate
+from ..estimators.base import Estimator, EstimatorBatch, Memory
+from ..estimators.pipeline import estimate
 from ..states import denoising_progress, merge_steps, progress_is_predictable
 from ..types import Advantages, Decoding, Rewards, Trajectory
 from .distributed import sum_over_processes
@@ -81,8 +82,8 @@ class Weighting:
 class Collected:
     """What was gathered for an estimator beside the rollouts: fields of `EstimatorBatch`, and what that cost."""
 
-    fields: Mapping[str, Tensor] = field(default_factory=dict)
-    costs: Mapping[str, float] = field(default_factory=dict)
+    fields: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
+    costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 def token_weights(

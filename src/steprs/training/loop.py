@@ -18,7 +18,7 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from ..errors import NonFiniteError
-from ..estimators import Estimator, Memory
+from ..estimators.base import Estimator, Memory
 from ..evaluation.evaluate import evaluate
 from ..logprobs import pad_plan
 from ..policies.base import Policy
@@ -34,7 +34,7 @@ from .collecting import collect_fields
 from .distributed import max_over_processes, my_prompts
 from .folder import RunFolder
 from .interrupt import RunInterrupted, StopRequest, stop_request
-from .objective import micro_loss, plan_scoring
+from .objective import micro_loss, plan_scoring, without_off_policy_rows
 from .optim import apply_update, first_nonfinite, learning_rate_at, make_optimizer
 from .records import GRID_EDGES, Tally, rollout_tally, sample_records
 from .settings import LoopSettings
@@ -230,11 +230,16 @@ def inner_update(
     plan = pad_plan(plan, int(forwards), batch.trajectory)
     scoring_policy.train(True)
     tally = Tally()
+    moved = batch
+    if settings.loss.kind == "f-tis":
+        advantages_BL, dropped = without_off_policy_rows(run.policy, batch, plan, settings.loss.divergence_limit)
+        moved = dataclasses.replace(batch, advantages_BL=advantages_BL)
+        tally.add("f_tis/dropped", torch.tensor([dropped], device=accelerator.device), None)
     first_BL = torch.zeros_like(batch.advantages_BL)
     for index, scoring in enumerate(plan):
         waiting = accelerator.no_sync(scoring_policy.module) if index + 1 < len(plan) else nullcontext()
         with waiting:
-            micro = micro_loss(scoring_policy, run.reference, batch, scoring, settings.loss, tally)
+            micro = micro_loss(scoring_policy, run.reference, moved, scoring, settings.loss, tally)
             # DDP averages gradients over processes; the normaliser already spans them all.
             (micro.loss * accelerator.num_processes).backward()
         first_BL[micro.row_N, micro.pos_N] = micro.logprobs_N.float()

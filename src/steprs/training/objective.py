@@ -61,6 +61,10 @@ def micro_loss(
         token_loss_N, clipped_N, ratio_N = losses.ppo_clip_loss(
             scores.logprobs_N, old_N, advantages_N, clip_low=settings.clip_low, clip_high=settings.clip_high
         )
+    elif settings.kind == "f-tis":
+        token_loss_N, clipped_N, ratio_N = losses.truncated_is_loss(
+            scores.logprobs_N, batch.trajectory.sampling_logprobs_BL[at], advantages_N, ratio_cap=settings.ratio_cap
+        )
     else:
         token_loss_N = losses.policy_gradient_loss(scores.logprobs_N, advantages_N)
         ratio_N = torch.exp(detached_N - old_N)
@@ -77,6 +81,21 @@ def micro_loss(
     tally.add("logprob_gap/mean", gap_N, weights_N > 0)
     tally.most("logprob_gap/max", gap_N)
     return MicroLoss(loss=loss, logprobs_N=detached_N, row_N=scores.row_N, pos_N=scores.pos_N)
+
+
+@torch.no_grad()
+def without_off_policy_rows(
+    policy: Policy, batch: UpdateBatch, plan: list[ScoringBatch], limit: float
+) -> tuple[Tensor, float]:
+    """Advantages with 0 for the rollouts that F-TIS leaves out, and their number; costs a forward without gradient."""
+    now_BL = batch.trajectory.sampling_logprobs_BL.clone().float()
+    for scoring in plan:
+        scores = score_batch(policy, batch.trajectory, scoring)
+        now_BL[scores.row_N, scores.pos_N] = scores.logprobs_N.float()
+    far_B = losses.off_policy_rows(
+        now_BL, batch.trajectory.sampling_logprobs_BL, batch.advantages_BL, batch.weights_BL > 0, limit=limit
+    )
+    return batch.advantages_BL.masked_fill(far_B[:, None], 0.0), float(far_B.sum())
 
 
 def _reference_logprobs(policy: Policy, reference: Policy | None, batch: UpdateBatch, scoring: ScoringBatch) -> Tensor:

@@ -15,8 +15,9 @@ class LossSettings:
     """From log-probabilities and advantages to a scalar. See `steprs.losses` for the formulas.
 
     Attributes:
-        kind: "policy-gradient" (no ratio) or "ppo-clip".
+        kind: "policy-gradient" (no ratio), "ppo-clip", or "f-tis" (filtered, truncated importance sampling).
         clip_low, clip_high: the ratio is clipped to [1 - clip_low, 1 + clip_high].
+        ratio_cap, divergence_limit: of "f-tis".
         kl_coef, kl_kind: weight and estimator of the KL divergence to the frozen reference.
         aggregation: "token-mean", "state-mean" or "sequence-mean".
         count_dead_groups: whether all-equal groups stay in the mean's denominator.
@@ -27,9 +28,11 @@ class LossSettings:
         inner_updates: optimiser steps a batch of rollouts.
     """
 
-    kind: Literal["policy-gradient", "ppo-clip"]
+    kind: Literal["policy-gradient", "ppo-clip", "f-tis"]
     clip_low: float
     clip_high: float
+    ratio_cap: float
+    divergence_limit: float
     kl_coef: float
     kl_kind: Literal["k1", "k2", "k3"]
     aggregation: Literal["token-mean", "state-mean", "sequence-mean"]

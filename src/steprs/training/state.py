@@ -12,7 +12,7 @@ from accelerate import Accelerator
 from safetensors.torch import load_file, save_file
 
 from ..errors import RunFolderError
-from ..estimators import Memory
+from ..estimators.base import Memory
 from ..policies.adapters import fill_adapters
 from ..policies.base import Policy
 from .batch import UpdateBatch, batch_from_tensors, batch_to_tensors
