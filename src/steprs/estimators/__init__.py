@@ -8,10 +8,21 @@ from types import MappingProxyType
 from typing import Any
 
 from ..errors import ConfigError, did_you_mean, unknown_name
+from .agrae import AGRAE
 from .base import EMPTY, AdvantageParts, Estimate, Estimator, EstimatorBatch, Memory, Spec
 from .baselines import Centred, LeaveOneOut, Standardised
+from .capo import CAPO
+from .copo import COPO
+from .dvao import DVAO
+from .fgrpo import FGRPO
+from .hadw import HADW
+from .mapo import MAPO
+from .maxrl import MaxRL
+from .passk import PKPO, PassKTraining
 from .pipeline import estimate
+from .reference import AAPO, PVPO
 from .stepwise import ConstantRisk, StepRSGRPO
+from .wd1 import WD1, WD1Batch
 
 ESTIMATORS: Mapping[str, type[Estimator]] = MappingProxyType(
     {
@@ -22,6 +33,20 @@ ESTIMATORS: Mapping[str, type[Estimator]] = MappingProxyType(
             Standardised,
             LeaveOneOut,
             ConstantRisk,
+            MaxRL,
+            PKPO,
+            PassKTraining,
+            FGRPO,
+            MAPO,
+            AGRAE,
+            HADW,
+            CAPO,
+            WD1,
+            WD1Batch,
+            DVAO,
+            COPO,
+            PVPO,
+            AAPO,
         )
     }
 )
