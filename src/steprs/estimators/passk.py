@@ -45,8 +45,9 @@ class PKPO(Estimator):
         source="arXiv 2505.15201; the form of github.com/tajwarfahim/maxrl",
         read="code",
         fidelity="variant",
-        notes="Right rollouts weigh the share of (k - 1)-subsets of the others that are all wrong; the baseline is the "
-        "mean of the other rollouts' weights. The factor k of the gradient of pass@k is left out, as in that code.",
+        notes="Right rollouts weigh the share of (k - 1)-subsets of the others that are all wrong, less the others' mean "
+        "weight. The factor k of the gradient of pass@k is left out, as there. On average the weight is "
+        "(1 - p)^(k - 1) + (k - 1) / (n - 1) p (1 - p)^(k - 2): the baseline is not quite independent of the rollout.",
     )
 
     def __post_init__(self) -> None:

@@ -196,7 +196,12 @@ def _check_graded_rewards(estimator: Estimator, memory: Memory) -> None:
     if estimator.spec.binary:
         _refuses(estimator, batch, memory, "rewards other than 0 and 1 are refused by name, as declared")
         return
-    values = _advantages(estimator, batch, memory).values_PGL
+    try:
+        values = _advantages(estimator, batch, memory).values_PGL
+    except ArgumentError as error:
+        raise AssertionError(
+            f"estimator {estimator.spec.name} breaks a rule: rewards other than 0 and 1 are taken, as declared ({error})"
+        ) from error
     _require(bool(torch.isfinite(values).all()), estimator, "advantages are finite for graded rewards")
 
 
