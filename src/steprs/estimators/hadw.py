@@ -24,9 +24,9 @@ class HADW(Estimator):
     - `belief="hard"`: C <- mean of the last `window` accuracies.
 
     `scale` is lambda, 1.3 in the paper (1.3 to 1.5 are good). The paper states neither eta nor the window: 5 and 10 are
-    ours. So is the beginning: the first update believes its own accuracy, and until the window is full the belief is
-    the mean of the accuracies so far. A belief that stood still throughout a window has h = 0 and stands still for
-    ever: take "hard" where accuracy can stay at 0.
+    ours. So are the bound of h and the beginning: the first update believes its own accuracy, and until the window is
+    full the belief is the mean of the accuracies so far. A belief that stood still throughout a window has h = 0 and
+    stands still for ever: take "hard" where accuracy can stay at 0.
     """
 
     scale: float = 1.3

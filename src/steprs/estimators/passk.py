@@ -16,8 +16,8 @@ from .base import Estimate, Estimator, EstimatorBatch, Memory, Spec, refuse_unfi
 def subset_ratio(kept_P1: Tensor, whole_P1: Tensor, size: int) -> Tensor:
     """C(kept, size) / C(whole, size), the share of subsets of `whole` in `kept`; exact 0 where there are none.
 
-    >>> subset_ratio(torch.tensor([[4.0], [1.0]]).double(), torch.tensor([[7.0], [7.0]]).double(), 3).tolist()
-    [[0.1142857142857143], [0.0]]
+    >>> subset_ratio(torch.tensor([[3.0], [1.0]]), torch.tensor([[4.0], [4.0]]), 2).tolist()
+    [[0.5], [0.0]]
     """
     less_K = torch.arange(size, dtype=torch.float64, device=kept_P1.device)
     factors_PK = (kept_P1 - less_K).clamp(min=0) / (whole_P1 - less_K).clamp(min=1)
@@ -45,8 +45,8 @@ class PKPO(Estimator):
         source="arXiv 2505.15201; the form of github.com/tajwarfahim/maxrl",
         read="code",
         fidelity="variant",
-        notes="Right rollouts weigh the share of (k - 1)-subsets of the others that are all wrong, less the others' mean "
-        "weight. The factor k of the gradient of pass@k is left out, as there. On average the weight is "
+        notes="Right rollouts weigh the share of (k - 1)-subsets of the others that are all wrong; the baseline is the "
+        "others' mean weight. The factor k of the gradient of pass@k is left out, as there. The expected weight is "
         "(1 - p)^(k - 1) + (k - 1) / (n - 1) p (1 - p)^(k - 2): the baseline is not quite independent of the rollout.",
     )
 

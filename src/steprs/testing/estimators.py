@@ -199,9 +199,7 @@ def _check_graded_rewards(estimator: Estimator, memory: Memory) -> None:
     try:
         values = _advantages(estimator, batch, memory).values_PGL
     except ArgumentError as error:
-        raise AssertionError(
-            f"estimator {estimator.spec.name} breaks a rule: rewards other than 0 and 1 are taken, as declared ({error})"
-        ) from error
+        raise _breaks(estimator, f"rewards other than 0 and 1 are taken, as declared ({error})") from error
     _require(bool(torch.isfinite(values).all()), estimator, "advantages are finite for graded rewards")
 
 
@@ -283,7 +281,7 @@ def _on_two_processes(estimator: Estimator, batch: EstimatorBatch, memory: Memor
         thread.join()
     first, second = made
     if first is None or second is None:
-        raise AssertionError(f"estimator {estimator.spec.name} breaks a rule: two processes make the same reductions")
+        raise _breaks(estimator, "two processes make the same reductions")
     return torch.cat([first[0].values_PGL, second[0].values_PGL]), [first[1], second[1]]
 
 
@@ -318,13 +316,12 @@ def _check_requirements(estimator: Estimator, batch: EstimatorBatch, memory: Mem
     try:
         found = _advantages(estimator, dataclasses.replace(batch, **bare), memory).values_PGL
     except Exception as error:
-        raise AssertionError(
-            f"estimator {estimator.spec.name} breaks a rule: it uses nothing that it does not require ({error})"
-        ) from error
+        raise _breaks(estimator, f"it uses nothing that it does not require ({error})") from error
     same = _near(found, _advantages(estimator, batch, memory).values_PGL)
     _require(same, estimator, "it uses nothing that it does not require")
     for name in wanted:
-        lacking = dataclasses.replace(batch, **{name: None})
+        missing: Mapping[str, Any] = {name: None}
+        lacking = dataclasses.replace(batch, **missing)
         _refuses(estimator, lacking, memory, f"a missing {name} is refused together with the estimator's name")
 
 
@@ -335,4 +332,8 @@ def _near(found: Tensor, wanted: Tensor, tolerance: float = _CLOSE) -> bool:
 
 def _require(holds: bool, estimator: Estimator, rule: str) -> None:
     if not holds:
-        raise AssertionError(f"estimator {estimator.spec.name} breaks a rule: {rule}")
+        raise _breaks(estimator, rule)
+
+
+def _breaks(estimator: Estimator, rule: str) -> AssertionError:
+    return AssertionError(f"estimator {estimator.spec.name} breaks a rule: {rule}")
