@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from steprs.estimators import estimate, get_estimator
+from steprs.estimators import get_estimator
+from steprs.estimators.pipeline import estimate
 from steprs.testing.estimators import example_batch
 
 
@@ -14,13 +15,14 @@ def tensor(values):
 
 
 def run(estimator, updates, memory=None, **changes):
-    """Values [P, G], memory and metrics after each of these updates, given as lists of groups."""
+    """Values [P, G], memory and what the estimator says, for each of these updates, given as lists of groups."""
     memory = estimator.initial_memory() if memory is None else memory
     found = []
     for number, rewards in enumerate(updates, 1):
         batch = example_batch(rewards, length=1, update=number, updates=len(updates), **changes)
+        info = estimator.estimate(batch, memory).info
         made, memory = estimate(estimator, batch, memory)
-        found.append((made.values_PGL[:, :, 0].tolist(), memory, made.metrics))
+        found.append((made.values_PGL[:, :, 0].tolist(), memory, info))
     return found
 
 
@@ -31,10 +33,10 @@ EASIER = [[[1, 0, 0, 0], [0] * 4], [[1, 0, 0, 0], [1, 1, 1, 0]], [[1, 0, 0, 0], 
 class TestAGRAE:
     def test_weights_move_with_the_accuracy_of_the_batch(self):
         found = run(get_estimator("a-grae"), EASIER)
-        for (values, memory, metrics), accuracy in zip(found, (0.125, 0.5, 0.625), strict=True):
+        for (values, memory, info), accuracy in zip(found, (0.125, 0.5, 0.625), strict=True):
             # 1 / sqrt p = 2, 1 / sqrt(1 - p) = 2 / sqrt 3
             weight = accuracy + (1 - accuracy) / math.sqrt(3)
-            assert metrics["batch_accuracy"] == accuracy
+            assert info["batch_accuracy"] == accuracy
             assert values[0][0] == pytest.approx(accuracy * weight * math.sqrt(3), abs=1e-14)
             assert values[0][1] == pytest.approx(-weight / math.sqrt(3), abs=1e-14)
             assert dict(memory) == {}
@@ -56,8 +58,8 @@ class TestHADW:
         # 1: believes its own 1/4, learns 1/4 (h = 1). 2: prior 1/4, learns (1/4 + 3/4) / 2 (h = 1/2).
         # 3: prior 1/2; the window (1/4, 1/2) has std 1/8, h = 1/4, accuracy 1/2 changes nothing.
         # 4: prior 1/2; the window (1/2, 1/2) has std 0: the belief stands still, although all but one are right.
-        assert [metrics["belief"] for _, _, metrics in found] == [0.25, 0.25, 0.5, 0.5]
-        assert [metrics["belief_rate"] for _, _, metrics in found] == [1.0, 0.5, 0.25, 0.0]
+        assert [info["belief"] for _, _, info in found] == [0.25, 0.25, 0.5, 0.5]
+        assert [info["belief_rate"] for _, _, info in found] == [1.0, 0.5, 0.25, 0.0]
         assert [memory["belief"].item() for _, memory, _ in found] == [0.25, 0.5, 0.5, 0.5]
         assert [memory["window"].tolist() for _, memory, _ in found] == [[0.25], [0.25, 0.5], [0.5, 0.5], [0.5, 0.5]]
         # z = (1, -1); easier than believed by 1/4 twice, then exactly as believed.
@@ -66,7 +68,7 @@ class TestHADW:
 
     def test_hard_beliefs_are_the_mean_of_the_last_accuracies(self):
         found = run(get_estimator("ha-dw", belief="hard", window=2), UPDATES)
-        assert [metrics["belief"] for _, _, metrics in found] == [0.25, 0.25, 0.5, 0.625]
+        assert [info["belief"] for _, _, info in found] == [0.25, 0.25, 0.5, 0.625]
         assert [memory["belief"].item() for _, memory, _ in found] == [0.25, 0.5, 0.625, 0.6875]
         assert found[-1][1]["window"].tolist() == [0.5, 0.875]
 
@@ -101,7 +103,7 @@ class TestSchedules:
         estimator = get_estimator("pkpo", k=4, k_end=1)
         rewards = [[1, 0, 0, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 0, 0, 0]]
         found = run(estimator, [rewards] * 4)
-        assert [metrics["k"] for _, _, metrics in found] == [4, 3, 2, 1]
+        assert [info["k"] for _, _, info in found] == [4, 3, 2, 1]
         for (values, _, _), k in zip(found, (4, 3, 2, 1), strict=True):
             assert values == run(get_estimator("pkpo", k=k), [rewards])[0][0]
 
@@ -112,4 +114,4 @@ class TestSchedules:
         found = run(get_estimator("capo", share=0.5, base="centred"), [[[1, 0, 0, 0]]] * 4)
         first, later = [0.75, 0.0, 0.0, 0.0], [0.75, -0.25, -0.25, -0.25]
         assert [values[0] for values, _, _ in found] == [first, first, later, later]
-        assert [metrics["imitates"] for _, _, metrics in found] == [1, 1, 0, 0]
+        assert [info["imitates"] for _, _, info in found] == [1, 1, 0, 0]

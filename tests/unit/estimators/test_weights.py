@@ -9,8 +9,9 @@ import torch
 
 from steprs import entropic_advantages
 from steprs.errors import ArgumentError, NormalisationError
-from steprs.estimators import ESTIMATORS, estimate, get_estimator
+from steprs.estimators import ESTIMATORS, get_estimator
 from steprs.estimators.copo import answer_entropy
+from steprs.estimators.pipeline import estimate
 from steprs.testing.estimators import example_batch
 
 LADDER = [[1.0] * right + [0.0] * (8 - right) for right in range(1, 8)]

@@ -8,7 +8,7 @@ import torch
 
 from steprs.advantages.parts import AdvantageParts
 from steprs.errors import ArgumentError
-from steprs.estimators import Estimate, Estimator, EstimatorBatch, Memory, Spec
+from steprs.estimators.base import Estimate, Estimator, EstimatorBatch, Memory, Spec
 from steprs.estimators.groups import centred, mean_of_batch, pass_rate, right, size
 from steprs.testing import check_estimator
 
