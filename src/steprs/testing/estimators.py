@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -311,16 +311,15 @@ def _check_normalisation(estimator: Estimator, batch: EstimatorBatch, memory: Me
 
 def _check_requirements(estimator: Estimator, batch: EstimatorBatch, memory: Memory) -> None:
     wanted = set(estimator.requires())
-    unneeded = {name: None for name in COLLECTORS if name not in wanted}
-    bare: Mapping[str, Any] = unneeded
+    unneeded: dict[str, Any] = {name: None for name in COLLECTORS if name not in wanted}
     try:
-        found = _advantages(estimator, dataclasses.replace(batch, **bare), memory).values_PGL
+        found = _advantages(estimator, dataclasses.replace(batch, **unneeded), memory).values_PGL
     except Exception as error:
         raise _breaks(estimator, f"it uses nothing that it does not require ({error})") from error
     same = _near(found, _advantages(estimator, batch, memory).values_PGL)
     _require(same, estimator, "it uses nothing that it does not require")
     for name in wanted:
-        missing: Mapping[str, Any] = {name: None}
+        missing: dict[str, Any] = {name: None}
         lacking = dataclasses.replace(batch, **missing)
         _refuses(estimator, lacking, memory, f"a missing {name} is refused together with the estimator's name")
 
