@@ -34,7 +34,7 @@ COLLECTORS: Mapping[str, str] = MappingProxyType(
         "answer_ids_PG": "a number for each final answer of a group",
         "reference_rewards_PM": "rewards of the base policy on the same prompts, drawn once and kept",
         "components_PGK": "several rewards of each rollout, named by advantage.components",
-        "component_weights_K": "a weight for each of them, advantage.component_weights",
+        "component_weights_K": "the weight of each of them, from advantage.components",
     }
 )
 """Fields of `EstimatorBatch` that are None unless an estimator requires them, and what fills them."""

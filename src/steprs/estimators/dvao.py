@@ -17,8 +17,8 @@ class DVAO(Estimator):
     """A = sum_k w_k (r_k - mean r_k) / sum_k w_k std(r_k), over the components k of the reward; std with ddof 0.
 
     That is sum_k v_k z_k with v_k = w_k std_k / sum_l w_l std_l: a component that hardly varies in the group hardly
-    counts. |A| is at most |z| of the summed reward; one component gives z. Weights are `advantage.component_weights`;
-    equal ones are described as the default.
+    counts. |A| is at most |z| of the summed reward; one component gives z. Weights are those of
+    `advantage.components`; equal ones are described as the default.
     """
 
     spec: ClassVar[Spec] = Spec(
