@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from steprs.cli import main
 from steprs.cli.app import app
+from steprs.estimators import ESTIMATORS
 from steprs.tasks.countdown import CountdownTask
 from steprs.types import Verdict
 
@@ -43,7 +44,7 @@ class Trained:
 
 COMMANDS = (
     "demo", "train", "eval", "calibrate", "study", "report", "rescore", "theory",
-    "pretrain", "convert", "export", "tasks", "doctor",
+    "pretrain", "convert", "export", "tasks", "estimators", "doctor",
 )  # fmt: skip
 
 
@@ -84,6 +85,7 @@ class TestMistakes:
             (["train", "train/countdown", "task.name=countdwn", "--dry-run"], "Did you mean 'countdown'"),
             (["train", "train/countdown", "policy.path=tinny", "--dry-run"], "tiny"),
             (["tasks", "sample", "countdwn"], "Did you mean 'countdown'"),
+            (["estimators", "show", "maxlr"], "Did you mean 'maxrl'"),
             (["eval", "no-such-policy"], "no-such-policy"),
         ],
     )
@@ -105,6 +107,26 @@ class TestMistakes:
         done = steprs_process("train", "nowhere.yaml", cwd=tmp_path)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith("steprs: ConfigError: ")
+
+
+class TestEstimators:
+    def test_list_names_every_estimator(self) -> None:
+        lines = CliRunner().invoke(app, ["estimators", "list"]).output.splitlines()
+        assert [line.split()[0] for line in lines if not line.startswith(" ")] == list(ESTIMATORS)
+
+    def test_show_says_what_it_is_and_its_settings(self) -> None:
+        output = CliRunner().invoke(app, ["estimators", "show", "pkpo"]).output
+        for words in ("C(n - c, k - 1)", "k = 4", "k_end = None", "arXiv 2505.15201", "variant"):
+            assert words in output
+
+    def test_json_is_the_same_records(self) -> None:
+        shown = json.loads(CliRunner().invoke(app, ["estimators", "show", "pvpo", "--json"]).output)
+        assert shown["requires"] == ["reference_rewards_PM"]
+        assert shown["settings"] == {}
+        assert shown["alive"] is True
+        listed = json.loads(CliRunner().invoke(app, ["estimators", "list", "--json"]).output)
+        assert [record["name"] for record in listed] == list(ESTIMATORS)
+        assert shown in listed
 
 
 class TestTasks:

@@ -16,6 +16,7 @@ from . import (
     convert,
     demo,
     doctor,
+    estimators,
     evaluate,
     export,
     pretrain,
@@ -47,6 +48,7 @@ app.command("convert")(convert.convert)
 app.command("export")(export.export)
 app.add_typer(study.app, name="study")
 app.add_typer(tasks.app, name="tasks")
+app.add_typer(estimators.app, name="estimators")
 app.add_typer(theory.app, name="theory")
 app.command("doctor")(doctor.doctor)
 

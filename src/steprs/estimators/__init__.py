@@ -20,6 +20,20 @@ _HOMES: Mapping[str, str] = MappingProxyType(
         "standardised": "baselines.Standardised",
         "rloo": "baselines.LeaveOneOut",
         "rs-grpo": "stepwise.ConstantRisk",
+        "maxrl": "maxrl.MaxRL",
+        "pkpo": "passk.PKPO",
+        "passk-training": "passk.PassKTraining",
+        "f-grpo": "fgrpo.FGRPO",
+        "mapo": "mapo.MAPO",
+        "a-grae": "agrae.AGRAE",
+        "ha-dw": "hadw.HADW",
+        "capo": "capo.CAPO",
+        "wd1": "wd1.WD1",
+        "wd1-batch": "wd1.WD1Batch",
+        "dvao": "dvao.DVAO",
+        "copo": "copo.COPO",
+        "pvpo": "reference.PVPO",
+        "aapo": "reference.AAPO",
     }
 )
 

@@ -34,6 +34,7 @@ COLLECTORS: Mapping[str, str] = MappingProxyType(
         "answer_ids_PG": "a number for each final answer of a group",
         "reference_rewards_PM": "rewards of the base policy on the same prompts, drawn once and kept",
         "components_PGK": "several rewards of each rollout, named by advantage.components",
+        "component_weights_K": "the weight of each of them, from advantage.components",
     }
 )
 """Fields of `EstimatorBatch` that are None unless an estimator requires them, and what fills them."""
@@ -131,6 +132,7 @@ class Spec:
         alive: whether a group of equal rewards can have advantages.
         shift_invariant: whether adding a number to all rewards of a group changes nothing.
         reweights: whether the sequence score holds a weight, so that normalising afterwards would cancel it.
+        binary: whether it means something for rewards 0 and 1 only; others are refused then.
         role: "baseline", "reweight", "credit" (over states or tokens), "objective" (another expectation is followed),
             "mask".
         extra_forwards: what it costs beside centred GRPO, in words; "none".
@@ -151,6 +153,7 @@ class Spec:
     alive: bool = False
     shift_invariant: bool = False
     reweights: bool = False
+    binary: bool = False
     role: Literal["baseline", "reweight", "credit", "objective", "mask"] = "reweight"
     extra_forwards: str = "none"
     verifier_calls: str = "none"
@@ -160,10 +163,12 @@ class Spec:
     notes: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a requirement that nothing can fill."""
+        """Refuse a requirement that nothing can fill, and a promise about rewards that are refused."""
         unknown = sorted(set(self.requires) - set(COLLECTORS))
         if unknown:
             raise ArgumentError(f"estimator {self.name} requires {unknown[0]}; collectors fill {', '.join(COLLECTORS)}")
+        if self.binary and self.shift_invariant:
+            raise ArgumentError(f"estimator {self.name} takes rewards 0 and 1 only, which cannot be shifted")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -204,6 +209,10 @@ class Estimator(ABC):
         """Collected fields these settings need; the spec's, unless settings add to them."""
         return self.spec.requires
 
+    def smallest_group(self) -> int:
+        """Rollouts that a group must have under these settings; smaller groups are refused."""
+        return 2
+
     def settings(self) -> dict[str, Any]:
         """Settings as plain values."""
         return {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}
@@ -220,6 +229,28 @@ def require_fields(estimator: Estimator, batch: EstimatorBatch) -> None:
             raise ArgumentError(
                 f"estimator {estimator.spec.name} needs {name}, {COLLECTORS[name]}; `steprs train` collects it by "
                 f"itself, in a trainer of your own fill EstimatorBatch.{name}"
+            )
+
+
+def require_rewards(estimator: Estimator, batch: EstimatorBatch) -> None:
+    """Refuse groups too small for the settings, and rewards that a binary estimator has no meaning for.
+
+    Raises:
+        ArgumentError: names the estimator and what was given.
+    """
+    name, group = estimator.spec.name, batch.rewards_PG.shape[1]
+    if group < estimator.smallest_group():
+        raise ArgumentError(
+            f"estimator {name} needs groups of at least {estimator.smallest_group()} rollouts with these settings, "
+            f"these have {group}; raise the group size or lower the setting"
+        )
+    if estimator.spec.binary:
+        graded_PG = (batch.rewards_PG != 0) & (batch.rewards_PG != 1) & batch.valid_PG
+        if bool(graded_PG.any()):
+            raise ArgumentError(
+                f"estimator {name} is defined for rewards 0 and 1, but one is "
+                f"{float(batch.rewards_PG[graded_PG][0]):g}; threshold the rewards, or take an estimator for any "
+                "rewards (`steprs estimators list` says which)"
             )
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
 from ..advantages.parts import group_std
 from .base import EstimatorBatch
+
+Base = Literal["standardised", "centred"]
 
 
 def mean_over_group(values_PG: Tensor, valid_PG: Tensor) -> Tensor:
@@ -26,8 +30,8 @@ def pass_rate(batch: EstimatorBatch) -> Tensor:
 
 
 def right(batch: EstimatorBatch) -> Tensor:
-    """n p, right rollouts of each group as far as rewards are 0 or 1, float64 [P, 1]."""
-    return pass_rate(batch) * size(batch)
+    """c, right rollouts of each group as far as rewards are 0 or 1, float64 [P, 1]; a whole number."""
+    return (batch.rewards_PG.double() * batch.valid_PG).sum(1, keepdim=True)
 
 
 def centred(batch: EstimatorBatch) -> Tensor:
@@ -43,6 +47,17 @@ def standard_score(batch: EstimatorBatch, *, ddof: int = 0, eps: float = 0.0) ->
     std_P1 = group_std(batch.rewards_PG, batch.valid_PG, ddof=ddof) + eps
     alive_P1 = ~equal_rewards(batch)
     return torch.where(alive_P1, centred(batch) / torch.where(alive_P1, std_P1, 1.0), 0.0)
+
+
+def base_score(batch: EstimatorBatch, base: Base) -> Tensor:
+    """The score that a wrapper weighs: z with ddof 0, or r - p; float64 [P, G]."""
+    return standard_score(batch) if base == "standardised" else centred(batch)
+
+
+def mean_of_batch(batch: EstimatorBatch) -> Tensor:
+    """Mean reward of all valid rollouts of all processes, a float64 number; 0 where there is none."""
+    sums = batch.total(torch.stack([right(batch).sum(), size(batch).sum()]))
+    return sums[0] / sums[1].clamp(min=1)
 
 
 def equal_rewards(batch: EstimatorBatch) -> Tensor:

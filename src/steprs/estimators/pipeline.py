@@ -13,8 +13,9 @@ from torch import Tensor
 from ..advantages.layout import lay_out, two_valued
 from ..advantages.parts import AdvantageParts, Normalise, normalise
 from ..controls import RmsMatch
+from ..errors import NormalisationError
 from ..types import Advantages
-from .base import Estimator, EstimatorBatch, Memory, require_fields
+from .base import Estimator, EstimatorBatch, Memory, require_fields, require_rewards
 from .groups import centred, equal_rewards
 
 
@@ -41,8 +42,9 @@ def estimate(
         |A| over tokens that count), `rms`, `share_nonzero`, and what the estimator says itself, as `estimator/NAME`.
 
     Raises:
-        ArgumentError: a field that the estimator needs is missing; named with what fills it.
-        NormalisationError: the advantage is weighted already.
+        ArgumentError: a field that the estimator needs is missing, named with what fills it; groups too small for its
+            settings; graded rewards for an estimator of rewards 0 and 1.
+        NormalisationError: the advantage is weighted already, or groups of equal rewards have one.
 
     >>> from steprs.estimators import get_estimator
     >>> from steprs.testing.estimators import example_batch
@@ -51,6 +53,12 @@ def estimate(
     [0.75, -0.25, -0.25, -0.25]
     """
     require_fields(estimator, batch)
+    require_rewards(estimator, batch)
+    if normalisation != "none" and estimator.spec.alive:
+        raise NormalisationError(
+            f"estimator {estimator.spec.name} gives advantages to groups of equal rewards: dividing by their standard "
+            "deviation, 0 + 1e-4, would multiply these by 10,000; set advantage.normalise=none"
+        )
     made = estimator.estimate(batch, memory)
     parts = normalise(made.parts, batch.rewards_PG, normalisation, valid_PG=batch.valid_PG)
     if parts.unweighted is None:

@@ -84,6 +84,8 @@ def check_estimator(estimator: Estimator) -> None:
     >>> check_estimator(get_estimator("centred"))
     """
     batch, memory = _varied(), _moved(estimator)
+    finite = bool(torch.isfinite(_advantages(estimator, batch, memory).values_PGL).all())
+    _require(finite, estimator, "advantages are finite")
     before = {name: tensor.clone() for name, tensor in memory.items()}
     made = _advantages(estimator, batch, memory)
     again = _advantages(estimator, batch, memory)
@@ -94,6 +96,7 @@ def check_estimator(estimator: Estimator) -> None:
     _check_masked_rollouts(estimator, memory)
     _check_equal_rewards(estimator, memory)
     _check_extremes(estimator, memory)
+    _check_graded_rewards(estimator, memory)
     _check_precision(estimator, batch, memory, made)
     _check_sums(estimator, memory)
     _check_coupling(estimator, batch, memory, made)
@@ -126,7 +129,6 @@ def _advantages(estimator: Estimator, batch: EstimatorBatch, memory: Memory) -> 
 def _check_shape_of_values(estimator: Estimator, batch: EstimatorBatch, made: Advantages) -> None:
     values_PGL = made.values_PGL
     _require(values_PGL.dtype == torch.float64, estimator, "advantages are float64")
-    _require(bool(torch.isfinite(values_PGL).all()), estimator, "advantages are finite")
     _require(not bool(values_PGL[~batch.mask_PGL].any()), estimator, "tokens that do not count have advantage 0")
     _require(bool(values_PGL.any()), estimator, "groups with right and wrong rollouts have advantages")
     if estimator.spec.granularity == "sequence":
@@ -169,11 +171,11 @@ def _check_masked_rollouts(estimator: Estimator, memory: Memory) -> None:
 
 
 def _check_equal_rewards(estimator: Estimator, memory: Memory) -> None:
-    alive = False
-    for reward in (0.0, 1.0):
-        batch = example_batch(torch.full((2, 8), reward), seed=2)
-        alive |= bool(_advantages(estimator, batch, memory).values_PGL.any())
+    # The third group makes the batch uneven, which is what brings the others to life in some batch-coupled estimators.
+    right_PG = (torch.arange(8) < torch.tensor([[0], [8], [2]])).double()
+    values_PGL = _advantages(estimator, example_batch(right_PG, seed=2), memory).values_PGL
     said = "can have" if estimator.spec.alive else "has no"
+    alive = bool(values_PGL[:2].any())
     _require(alive == estimator.spec.alive, estimator, f"a group of equal rewards {said} advantages, as declared")
 
 
@@ -181,8 +183,33 @@ def _check_extremes(estimator: Estimator, memory: Memory) -> None:
     for group in (2, 3, 8):
         right_PG = (torch.arange(group) < torch.arange(group + 1)[:, None]).double()
         for length in (1, 5):
-            values = _advantages(estimator, example_batch(right_PG, length=length, seed=4), memory).values_PGL
+            batch = example_batch(right_PG, length=length, seed=4)
+            if group < estimator.smallest_group():
+                _refuses(estimator, batch, memory, f"groups of {group} are refused by name, being too small for it")
+                continue
+            values = _advantages(estimator, batch, memory).values_PGL
             _require(bool(torch.isfinite(values).all()), estimator, f"advantages are finite for groups of {group}")
+
+
+def _check_graded_rewards(estimator: Estimator, memory: Memory) -> None:
+    batch = example_batch([[0.25, 1.0, 0.0, 0.5, 0.0, 0.75, 1.0, -0.5]] * 2, seed=8)
+    if estimator.spec.binary:
+        _refuses(estimator, batch, memory, "rewards other than 0 and 1 are refused by name, as declared")
+        return
+    try:
+        values = _advantages(estimator, batch, memory).values_PGL
+    except ArgumentError as error:
+        raise _breaks(estimator, f"rewards other than 0 and 1 are taken, as declared ({error})") from error
+    _require(bool(torch.isfinite(values).all()), estimator, "advantages are finite for graded rewards")
+
+
+def _refuses(estimator: Estimator, batch: EstimatorBatch, memory: Memory, rule: str) -> None:
+    try:
+        _advantages(estimator, batch, memory)
+    except ArgumentError as error:
+        _require(estimator.spec.name in str(error), estimator, rule)
+    else:
+        _require(False, estimator, rule)
 
 
 def _check_precision(estimator: Estimator, batch: EstimatorBatch, memory: Memory, made: Advantages) -> None:
@@ -213,9 +240,11 @@ def _check_sums(estimator: Estimator, memory: Memory) -> None:
 
 
 def _check_coupling(estimator: Estimator, batch: EstimatorBatch, memory: Memory, made: Advantages) -> None:
+    alone = _near(_advantages(estimator, batch.prompts(torch.tensor([2])), memory).values_PGL, made.values_PGL[2:3])
     if estimator.spec.coupling == "group":
-        alone = _advantages(estimator, batch.prompts(torch.tensor([2])), memory).values_PGL
-        _require(_near(alone, made.values_PGL[2:3]), estimator, "a group's advantages are its own business")
+        _require(alone, estimator, "a group's advantages are its own business")
+    if estimator.spec.coupling == "batch":
+        _require(not alone, estimator, "what is declared to depend on the batch does")
     values_PGL, memories = _on_two_processes(estimator, batch, memory)
     _require(_near(values_PGL, made.values_PGL), estimator, "two processes give the advantages of one")
     after = estimate(estimator, batch, memory)[1]
@@ -252,7 +281,7 @@ def _on_two_processes(estimator: Estimator, batch: EstimatorBatch, memory: Memor
         thread.join()
     first, second = made
     if first is None or second is None:
-        raise AssertionError(f"estimator {estimator.spec.name} breaks a rule: two processes make the same reductions")
+        raise _breaks(estimator, "two processes make the same reductions")
     return torch.cat([first[0].values_PGL, second[0].values_PGL]), [first[1], second[1]]
 
 
@@ -271,29 +300,28 @@ def _check_memory(estimator: Estimator, batch: EstimatorBatch) -> None:
 
 
 def _check_normalisation(estimator: Estimator, batch: EstimatorBatch, memory: Memory) -> None:
-    if not estimator.spec.reweights:
+    if not (estimator.spec.reweights or estimator.spec.alive):
         return
     try:
         estimate(estimator, batch, memory, normalisation="group-std")
     except NormalisationError:
         return
-    _require(False, estimator, "normalising after its reweighting is refused")
+    _require(False, estimator, "normalising after a reweighting, or where equal rewards count, is refused")
 
 
 def _check_requirements(estimator: Estimator, batch: EstimatorBatch, memory: Memory) -> None:
     wanted = set(estimator.requires())
     unneeded: dict[str, Any] = {name: None for name in COLLECTORS if name not in wanted}
-    found = _advantages(estimator, dataclasses.replace(batch, **unneeded), memory).values_PGL
+    try:
+        found = _advantages(estimator, dataclasses.replace(batch, **unneeded), memory).values_PGL
+    except Exception as error:
+        raise _breaks(estimator, f"it uses nothing that it does not require ({error})") from error
     same = _near(found, _advantages(estimator, batch, memory).values_PGL)
     _require(same, estimator, "it uses nothing that it does not require")
     for name in wanted:
-        try:
-            _advantages(estimator, dataclasses.replace(batch, **{name: None}), memory)
-        except ArgumentError as error:
-            told = estimator.spec.name in str(error) and name in str(error)
-            _require(told, estimator, f"a missing {name} is named together with the estimator")
-        else:
-            _require(False, estimator, f"a missing {name} is refused")
+        missing: dict[str, Any] = {name: None}
+        lacking = dataclasses.replace(batch, **missing)
+        _refuses(estimator, lacking, memory, f"a missing {name} is refused together with the estimator's name")
 
 
 def _near(found: Tensor, wanted: Tensor, tolerance: float = _CLOSE) -> bool:
@@ -303,4 +331,8 @@ def _near(found: Tensor, wanted: Tensor, tolerance: float = _CLOSE) -> bool:
 
 def _require(holds: bool, estimator: Estimator, rule: str) -> None:
     if not holds:
-        raise AssertionError(f"estimator {estimator.spec.name} breaks a rule: {rule}")
+        raise _breaks(estimator, rule)
+
+
+def _breaks(estimator: Estimator, rule: str) -> AssertionError:
+    return AssertionError(f"estimator {estimator.spec.name} breaks a rule: {rule}")
