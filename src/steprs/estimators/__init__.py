@@ -8,10 +8,16 @@ from types import MappingProxyType
 from typing import Any
 
 from ..errors import ConfigError, did_you_mean, unknown_name
+from .bae import BlockwiseAdvantage
 from .base import EMPTY, AdvantageParts, Estimate, Estimator, EstimatorBatch, Memory, Spec
 from .baselines import Centred, LeaveOneOut, Standardised
+from .egspo import EntropySelection, StepwiseAdvantage
+from .gain import MDPO, Gain
 from .pipeline import estimate
+from .sas import StepAdvantageSelection
+from .state_anchor import StateAnchor
 from .stepwise import ConstantRisk, StepRSGRPO
+from .vsrm import VSRM
 
 ESTIMATORS: Mapping[str, type[Estimator]] = MappingProxyType(
     {
@@ -22,6 +28,14 @@ ESTIMATORS: Mapping[str, type[Estimator]] = MappingProxyType(
             Standardised,
             LeaveOneOut,
             ConstantRisk,
+            StepAdvantageSelection,
+            EntropySelection,
+            StateAnchor,
+            StepwiseAdvantage,
+            Gain,
+            MDPO,
+            VSRM,
+            BlockwiseAdvantage,
         )
     }
 )

@@ -34,6 +34,7 @@ COLLECTORS: Mapping[str, str] = MappingProxyType(
         "answer_ids_PG": "a number for each final answer of a group",
         "reference_rewards_PM": "rewards of the base policy on the same prompts, drawn once and kept",
         "components_PGK": "several rewards of each rollout, named by advantage.components",
+        "regions_PGL": "which of the components each token belongs to",
     }
 )
 """Fields of `EstimatorBatch` that are None unless an estimator requires them, and what fills them."""
@@ -203,6 +204,13 @@ class Estimator(ABC):
     def requires(self) -> tuple[str, ...]:
         """Collected fields these settings need; the spec's, unless settings add to them."""
         return self.spec.requires
+
+    def declare(self, **changes: Any) -> None:
+        """Say, from `__post_init__`, what else than the class's spec holds with these settings.
+
+        The spec of the class is that of its defaults.
+        """
+        object.__setattr__(self, "spec", dataclasses.replace(self.spec, **changes))
 
     def settings(self) -> dict[str, Any]:
         """Settings as plain values."""
