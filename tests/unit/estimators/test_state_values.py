@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 
 import pytest
@@ -122,14 +123,17 @@ def test_joint_norm_sums_to_zero_over_rollouts_and_states_together(name):
 def test_mdpo_against_loops_over_several_prompts(seed, states):
     batch = uneven(seed)
 
+    @functools.cache
     def raw(p, i, t):
         n = int(batch.num_states_PG[p, i])
         later = [reward(batch, p, i, s) for s in range(t + 2, n + 1)] or [reward(batch, p, i, n)]
         return reward(batch, p, i, t + 1) - reward(batch, p, i, t) + 1 + mean(later)
 
+    @functools.cache
     def score(p, i, t):
         return z([raw(p, j, t) for j in there(batch, p, t)], raw(p, i, t))
 
+    @functools.cache
     def kept(p):
         longest = max(int(batch.num_states_PG[p, j]) for j in group(batch, p))
         size = [sum(abs(score(p, j, t)) for j in there(batch, p, t)) for t in range(longest)]
