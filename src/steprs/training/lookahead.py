@@ -34,7 +34,7 @@ def collect_state_rewards(
         task: scores the completions.
         problems: P of them.
         trajectory: B = P * G rollouts, on the order of states that advantages are for (merged, if the loss merges).
-        rewards: of the rollouts themselves.
+        rewards: of the rollouts themselves; states are never shaped, as a finished rollout's `rewards_PG` may be.
         max_rows: rows of one forward.
         bad_rewards: as in `score_rollouts`; with "mask" a state whose completion cannot be scored takes the reward of
             the state after it.
@@ -79,10 +79,11 @@ def _scores(
     texts = completion_texts(policy, ids_ML[kinds.rows_U])
     asked = list(zip(problem_M[kinds.rows_U].tolist(), texts, strict=True))
     known: dict[tuple[int, str], float] = {}
-    own = zip(decode_completions(policy, trajectory), rewards.rewards_PG.flatten().tolist(), strict=True)
-    for row, ((text, reward), valid) in enumerate(zip(own, rewards.valid_PG.flatten().tolist(), strict=True)):
+    own = zip(decode_completions(policy, trajectory), rewards.verdicts, rewards.valid_PG.flatten().tolist(), strict=True)
+    for row, (text, verdict, valid) in enumerate(own):
+        # The verdict's reward is the verifier's, whatever `rewards_PG` was shaped into afterwards.
         if valid:
-            known[row // trajectory.group_size, text] = reward
+            known[row // trajectory.group_size, text] = verdict.reward
     fresh = [pair for pair in dict.fromkeys(asked) if pair not in known]
     judged = score_rollouts(
         task, [problems[problem] for problem, _ in fresh], [text for _, text in fresh], 1, bad_rewards=bad_rewards

@@ -139,3 +139,17 @@ def test_rewards_of_masked_rollouts_are_not_taken_for_known():
     values, _ = collect_state_rewards(policy, TASK, problems, trajectory, wrong)
     sane, _ = collect_state_rewards(policy, TASK, problems, trajectory, rewards)
     assert torch.equal(values[..., :-1], sane[..., :-1]) and not values[..., -1].any()
+
+
+def test_shaping_of_final_rewards_does_not_reach_the_states():
+    """The first state's completion is some rollout's own text, whose reward was shaped after it was scored."""
+    policy, problems, trajectory, rewards = made("whole")
+    shaped = dataclasses.replace(rewards, rewards_PG=rewards.rewards_PG * 0.5, binary=False)
+    sane, _ = collect_state_rewards(policy, TASK, problems, trajectory, rewards)
+    values, _ = collect_state_rewards(policy, TASK, problems, trajectory, shaped)
+    assert torch.equal(values[..., :-1], sane[..., :-1]) and torch.equal(values[..., -1], 0.5 * sane[..., -1])
+    early = {greedy_text(policy, trajectory, row, 11) for row in range(18)}
+    right = {
+        text for text, reward in zip(decode_completions(policy, trajectory), rewards.rewards_PG.flatten()) if reward
+    }
+    assert early & right, "a right rollout's text must be among the states'"
