@@ -79,8 +79,9 @@ def _scores(
     texts = completion_texts(policy, ids_ML[kinds.rows_U])
     asked = list(zip(problem_M[kinds.rows_U].tolist(), texts, strict=True))
     known: dict[tuple[int, str], float] = {}
-    own = zip(decode_completions(policy, trajectory), rewards.verdicts, rewards.valid_PG.flatten().tolist(), strict=True)
-    for row, (text, verdict, valid) in enumerate(own):
+    own = decode_completions(policy, trajectory)
+    valid_B = rewards.valid_PG.flatten().tolist()
+    for row, (text, verdict, valid) in enumerate(zip(own, rewards.verdicts, valid_B, strict=True)):
         # The verdict's reward is the verifier's, whatever `rewards_PG` was shaped into afterwards.
         if valid:
             known[row // trajectory.group_size, text] = verdict.reward

@@ -149,7 +149,6 @@ def test_shaping_of_final_rewards_does_not_reach_the_states():
     values, _ = collect_state_rewards(policy, TASK, problems, trajectory, shaped)
     assert torch.equal(values[..., :-1], sane[..., :-1]) and torch.equal(values[..., -1], 0.5 * sane[..., -1])
     early = {greedy_text(policy, trajectory, row, 11) for row in range(18)}
-    right = {
-        text for text, reward in zip(decode_completions(policy, trajectory), rewards.rewards_PG.flatten()) if reward
-    }
+    texts = zip(decode_completions(policy, trajectory), rewards.rewards_PG.flatten().tolist(), strict=True)
+    right = {text for text, reward in texts if reward}
     assert early & right, "a right rollout's text must be among the states'"
