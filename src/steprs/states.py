@@ -122,7 +122,24 @@ def merge_steps(trajectory: Trajectory, shrinkage: int) -> Trajectory:
     before_BL = torch.where(_changes(key_BL // stride), state_BL, 0).cummax(1).values
     merged_BL = (opens_BL & ((state_BL - before_BL) % shrinkage == 0)).cumsum(1) - 1
     merged_BL = torch.empty_like(step_BL).scatter_(1, order_BL, merged_BL).masked_fill(~revealed_BL, -1)
-    return dataclasses.replace(trajectory, unmask_step_BL=merged_BL, num_steps_B=merged_BL.amax(1) + 1)
+    return dataclasses.replace(
+        trajectory,
+        unmask_step_BL=merged_BL,
+        num_steps_B=merged_BL.amax(1) + 1,
+        predictions_BSL=_first_predictions(trajectory, merged_BL),
+    )
+
+
+def _first_predictions(trajectory: Trajectory, merged_BL: Tensor) -> Tensor | None:
+    """The predictions of each merged state's first step, whose canvas it shows."""
+    if trajectory.predictions_BSL is None:
+        return None
+    none = trajectory.predictions_BSL.shape[1]
+    step_BL = trajectory.unmask_step_BL.masked_fill(merged_BL < 0, none)
+    first_BS = step_BL.new_full((len(step_BL), int(merged_BL.max()) + 1), none)
+    first_BS = first_BS.scatter_reduce(1, merged_BL.clamp(min=0), step_BL, "amin")
+    at_BSL = first_BS.clamp(max=none - 1)[..., None].expand(-1, -1, step_BL.shape[1])
+    return trajectory.predictions_BSL.gather(1, at_BSL).masked_fill(first_BS[..., None] == none, -1)
 
 
 def _resolve(trajectory: Trajectory, coordinate: Coordinate, scope: Scope) -> Literal["step", "mask", "rank"]:

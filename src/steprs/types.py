@@ -132,6 +132,8 @@ class Trajectory:
         num_steps_B: int64, denoising steps the row took.
         support_ids_BLK: int64 ids the truncated distribution could give, padded with -1; None when
             nothing is truncated. Always holds the sampled token.
+        predictions_BSL: int32 greedy completion of each state: what was revealed, and the likeliest token
+            everywhere else; -1 in states that the row did not have. None unless the sampler was asked for it.
         group_size: G; rows p*G .. p*G+G-1 share a prompt.
         selection_exact: the unmasking rule looks at logits only, so E[grad log pi(revealed)] = 0.
         steps_fixed: the number of states is known before the rollout.
@@ -152,6 +154,7 @@ class Trajectory:
     selection_exact: bool
     steps_fixed: bool
     support_ids_BLK: Tensor | None = None
+    predictions_BSL: Tensor | None = None
 
     def rows(self, index: Tensor) -> Trajectory:
         """The rollouts at `index` (int64 or bool); `group_size` is kept only if the caller keeps groups whole."""

@@ -22,6 +22,7 @@ from ..estimators.baselines import Centred
 from ..estimators.stepwise import StepRSGRPO
 from ..evaluation.capability import Capability
 from ..schedules import AbstractSchedule, ConstantSchedule
+from ..state_keys import state_keys
 from ..training.batch import Collected, Weighting, token_weights, weigh, weighting_metrics
 from ..training.distributed import make_accelerator
 from ..training.folder import RunFolder
@@ -118,8 +119,6 @@ class _Weigher:
         collected = {}
         if "state_keys_PGS" in self.estimator.requires():
             shape = stored.rewards.rewards_PG.shape
-            from ..states import state_keys
-
             collected["state_keys_PGS"] = state_keys(stored.trajectory).view(*shape, -1)
         return weigh(
             stored.trajectory, stored.rewards, self.estimator, memory, self.settings, self.accelerator,

@@ -34,6 +34,14 @@ _HOMES: Mapping[str, str] = MappingProxyType(
         "copo": "copo.COPO",
         "pvpo": "reference.PVPO",
         "aapo": "reference.AAPO",
+        "sas": "sas.StepAdvantageSelection",
+        "egspo": "egspo.EntropySelection",
+        "egspo-sa": "egspo.StepwiseAdvantage",
+        "state-anchor": "state_anchor.StateAnchor",
+        "gain": "gain.Gain",
+        "mdpo": "gain.MDPO",
+        "vsrm": "vsrm.VSRM",
+        "bae": "bae.BlockwiseAdvantage",
     }
 )
 

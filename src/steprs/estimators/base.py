@@ -35,6 +35,7 @@ COLLECTORS: Mapping[str, str] = MappingProxyType(
         "reference_rewards_PM": "rewards of the base policy on the same prompts, drawn once and kept",
         "components_PGK": "several rewards of each rollout, named by advantage.components",
         "component_weights_K": "the weight of each of them, from advantage.components",
+        "regions_PGL": "which of the components each token belongs to",
     }
 )
 """Fields of `EstimatorBatch` that are None unless an estimator requires them, and what fills them."""
@@ -212,6 +213,13 @@ class Estimator(ABC):
     def smallest_group(self) -> int:
         """Rollouts that a group must have under these settings; smaller groups are refused."""
         return 2
+
+    def declare(self, **changes: Any) -> None:
+        """Say, from `__post_init__`, what else than the class's spec holds with these settings.
+
+        The spec of the class is that of its defaults.
+        """
+        object.__setattr__(self, "spec", dataclasses.replace(self.spec, **changes))
 
     def settings(self) -> dict[str, Any]:
         """Settings as plain values."""

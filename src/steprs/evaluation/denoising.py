@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from ..policies.base import Policy
-from ..policies.distribution import forbidden_ids
 from ..rollout.block import BlockDiffusionSampler, GivenBlocks
-from ..rollout.collect import decode_completions
 from ..rollout.distinct import distinct_rows
+from ..rollout.lookahead import complete_canvas, completion_texts
 from ..rollout.parts import decoding_mode
-from ..rollout.record import up_to_end
 from ..states import denoising_progress, state_at
 from ..tasks.base import AbstractTask
 from ..types import Problem, Trajectory, Verdict
@@ -28,7 +26,6 @@ from .records import DenoisingSamples
 BINS = 5
 MOST_STATES = 16
 """Greedy completions of a rollout: at most so many states of it, evenly spaced, or a long rollout costs hours."""
-_HEAD_ELEMENTS = 2**24
 _DIGITS = 6
 
 
@@ -215,35 +212,8 @@ def _spaced(last: int) -> list[int]:
 
 def _complete_state(policy: Policy, trajectory: Trajectory, state: int, max_rows: int) -> list[str]:
     """Texts after every position that is masked in this state took its likeliest token in one forward."""
-    canvas_BL = state_at(trajectory, state)
-    masked_BL = canvas_BL == trajectory.mask_token_id
-    context = trajectory.prompt_ids_BC.shape[1]
-    ids_BT = torch.cat([trajectory.prompt_ids_BC, canvas_BL], dim=1)
-    valid_BT = torch.cat([trajectory.prompt_mask_BC, torch.ones_like(masked_BL)], dim=1)
-
-    def forward(rows_U: Tensor, select_UL: Tensor) -> Tensor:
-        select_UT = torch.cat([select_UL.new_zeros(len(rows_U), context), select_UL], dim=1)
-        return policy.logits(
-            ids_BT[rows_U], attention_mask=valid_BT[rows_U], select_BT=select_UT, reduce=_likeliest(policy)
-        )
-
-    kinds = distinct_rows(torch.cat([ids_BT, valid_BT.long()], dim=1))
-    return _texts(policy, trajectory, canvas_BL.masked_scatter(masked_BL, kinds.logits(forward, masked_BL)))
-
-
-def _likeliest(policy: Policy) -> Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]:
-    """Takes the head's place: the likeliest allowed token of each position, with few logits alive at once."""
-    forbidden, rows = list(forbidden_ids(policy)), max(1, _HEAD_ELEMENTS // policy.vocab_size)
-
-    def reduce(head: Callable[[Tensor], Tensor], hidden_NH: Tensor) -> Tensor:
-        parts = []
-        for hidden in hidden_NH.split(rows):
-            logits_NV = head(hidden).float()
-            logits_NV[:, forbidden] = float("-inf")
-            parts.append(logits_NV.argmax(-1))
-        return torch.cat(parts)
-
-    return reduce
+    ids_BL, _ = complete_canvas(policy, trajectory, state_at(trajectory, state), max_rows=max_rows)
+    return completion_texts(policy, ids_BL)
 
 
 def _complete_blocks(policy: Policy, trajectory: Trajectory, blocks: int, max_rows: int) -> list[str]:
@@ -263,15 +233,7 @@ def _complete_blocks(policy: Policy, trajectory: Trajectory, blocks: int, max_ro
         max_rows=max_rows,
         given=GivenBlocks(ids_BL=part.completion_ids_BL, blocks=blocks),
     )
-    return _texts(policy, trajectory, torch.where(given_BL, kept_BL, decoded.completion_ids_BL[kinds.kind_R]))
-
-
-def _texts(policy: Policy, trajectory: Trajectory, ids_BL: Tensor) -> list[str]:
-    """Completions with other ids, up to the first end token."""
-    mask_BL = up_to_end(ids_BL, torch.ones_like(ids_BL, dtype=torch.bool), policy.eos_token_id)
-    return decode_completions(
-        policy, dataclasses.replace(trajectory, completion_ids_BL=ids_BL, completion_mask_BL=mask_BL)
-    )
+    return completion_texts(policy, torch.where(given_BL, kept_BL, decoded.completion_ids_BL[kinds.kind_R]))
 
 
 def _rounded(value: float) -> float | None:

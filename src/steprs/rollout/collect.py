@@ -103,8 +103,13 @@ def decode_completions(policy: Policy, trajectory: Trajectory) -> list[str]:
 
     Only for people and verifiers: training uses the sampled ids, never ids of this text.
     """
-    shown_BL = trajectory.completion_mask_BL & (trajectory.completion_ids_BL != policy.eos_token_id)
-    rows = zip(trajectory.completion_ids_BL.tolist(), shown_BL.tolist(), strict=True)
+    return decode_ids(policy, trajectory.completion_ids_BL, trajectory.completion_mask_BL)
+
+
+def decode_ids(policy: Policy, ids_BL: Tensor, mask_BL: Tensor) -> list[str]:
+    """The text of each row's ids in the mask, without end and other special tokens."""
+    shown_BL = mask_BL & (ids_BL != policy.eos_token_id)
+    rows = zip(ids_BL.tolist(), shown_BL.tolist(), strict=True)
     ids = [[token for token, shown in zip(*row, strict=True) if shown] for row in rows]
     return [str(text) for text in policy.tokenizer.batch_decode(ids, skip_special_tokens=True)]
 

@@ -12,6 +12,7 @@ from ..policies.base import Policy
 from ..types import Decoding, Trajectory
 from .distinct import distinct_rows
 from .parts import Part, decoding_mode, split_parts
+from .predictions import Predictions
 from .record import Record
 from .sampling import forbidden_ids, is_truncated
 from .steps import block_steps, check_decoding, spread
@@ -28,6 +29,9 @@ class MaskedDiffusionSampler:
     Attributes:
         decoding: of kind "masked". Steps that do not divide by blocks or positions are spread exactly, the first
             blocks and steps taking the remainder.
+        store_predictions: record the greedy completion of every state, which whole-sequence decoding has the logits
+            of anyway (`Trajectory.predictions_BSL`). Rules that look at nothing then compute logits at every open
+            position, and their rollouts are the same up to float ties; those of other rules are the same bits.
 
     Raises:
         SamplingError: settings that cannot be carried out exactly.
@@ -39,10 +43,16 @@ step reveals a token; give 1 to 8
     """
 
     decoding: Decoding
+    store_predictions: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be decoded."""
+        """Refuse what cannot be decoded, or recorded."""
         check_decoding(self.decoding, "masked")
+        if self.store_predictions and self.decoding.block_size != self.decoding.length:
+            raise SamplingError(
+                f"store_predictions needs whole-sequence decoding; in blocks of {self.decoding.block_size} of "
+                f"{self.decoding.length} positions later blocks have no logits: use rollout.lookahead.complete_states"
+            )
 
     def sample(
         self,
@@ -97,8 +107,9 @@ step reveals a token; give 1 to 8
         for number, steps in enumerate(block_steps(self.decoding)):
             start = number * size
             canvas.open(start)
+            asked = Predictions(canvas.logits, settings) if self.store_predictions else None
             window = denoise(
-                canvas.logits,
+                canvas.logits if asked is None else asked,
                 settings,
                 keys_R=row_keys_B[rows_R],
                 positions_W=positions_L[start : start + size],
@@ -106,6 +117,8 @@ step reveals a token; give 1 to 8
                 counts=spread(size, steps),
             )
             record.write(rows_R, start, window)
+            if asked is not None:
+                record.write_predictions(rows_R, asked.of_states())
             keep_R = (window.ids_RW != policy.eos_token_id).all(1)
             if not bool(keep_R.any()):
                 return

@@ -32,6 +32,7 @@ class Record:
             "num_steps_B": torch.zeros(rows, dtype=torch.int64, device=device),
         }
         self._support_BLK = torch.full((*shape, 0), -1, device=device) if store_support else None
+        self._predictions_BSL: Tensor | None = None
 
     def steps_taken(self, rows_R: Tensor) -> Tensor:
         """Steps the rows have taken so far, int64 [R]."""
@@ -56,12 +57,21 @@ class Record:
         self._support_BLK = functional.pad(self._support_BLK, (0, width - old), value=-1)
         self._support_BLK[rows_R, columns] = functional.pad(window.support_RWK, (0, width - new), value=-1)
 
+    def write_predictions(self, rows_R: Tensor, predictions_RSL: Tensor) -> None:
+        """Lay the greedy completions of these rows' states in; -1 where a row has no such state."""
+        if self._predictions_BSL is None:
+            shape = (len(self._fields["num_steps_B"]), self._decoding.steps, self._decoding.length)
+            self._predictions_BSL = torch.full(shape, -1, dtype=torch.int32, device=rows_R.device)
+        self._predictions_BSL[rows_R, : predictions_RSL.shape[1]] = predictions_RSL.to(torch.int32)
+
     def finish(
         self, prompt_ids_PC: Tensor, prompt_mask_PC: Tensor, *, group_size: int, rule: UnmaskingRule
     ) -> Trajectory:
         """The record of all rows."""
         fields: dict[str, Any] = dict(self._fields)
         revealed_BL = fields["unmask_step_BL"] >= 0
+        if self._predictions_BSL is not None:
+            fields["predictions_BSL"] = self._predictions_BSL[:, : int(fields["num_steps_B"].max())]
         return Trajectory(
             prompt_ids_BC=prompt_ids_PC.repeat_interleave(group_size, dim=0),
             prompt_mask_BC=prompt_mask_PC.repeat_interleave(group_size, dim=0),

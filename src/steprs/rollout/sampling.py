@@ -14,10 +14,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..errors import NonFiniteError
-from ..policies.distribution import forbidden_ids, token_logprobs, truncation_support
+from ..policies.distribution import forbidden_ids, sampling_logits, token_logprobs, truncation_support
 from ..types import Decoding
 
-__all__ = ["Draws", "draw", "forbidden_ids", "is_truncated", "pad_support", "row_chunks", "sample_tokens"]
+__all__ = [
+    "Draws", "draw", "forbidden_ids", "is_truncated", "likeliest", "pad_support", "row_chunks", "sample_tokens",
+]  # fmt: skip
 
 _CHUNK_ELEMENTS = 1 << 25
 
@@ -118,6 +120,19 @@ def draw(logprobs_NV: Tensor, uniforms_N: Tensor) -> Tensor:
     below_N1 = torch.nextafter(total_N1, torch.zeros_like(total_N1))
     target_N1 = torch.minimum(uniforms_N.double()[:, None] * total_N1, below_N1)
     return torch.searchsorted(cumulative_NV, target_N1, right=True).squeeze(-1)
+
+
+def likeliest(logits_NV: Tensor, forbidden: Sequence[int]) -> Tensor:
+    """The likeliest allowed token of each row, int64 [N].
+
+    >>> likeliest(torch.tensor([[1.0, 3.0, 2.0]]), (1,)).tolist()
+    [2]
+    """
+    chunks = [
+        sampling_logits(logits_NV[rows], temperature=1.0, forbidden_ids=forbidden).argmax(-1)
+        for rows in row_chunks(logits_NV)
+    ]
+    return torch.cat(chunks)
 
 
 def row_chunks(logits_NV: Tensor) -> list[slice]:

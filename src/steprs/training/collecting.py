@@ -10,6 +10,7 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from ..errors import ConfigError
+from ..state_keys import state_keys
 from ..types import Problem, Rewards, Trajectory
 from .batch import Collected
 from .folder import RunFolder
@@ -34,8 +35,6 @@ def collect_fields(
     wanted = run.estimator.requires()
     shape = rewards.rewards_PG.shape
     if "state_keys_PGS" in wanted:
-        from ..states import state_keys
-
         fields["state_keys_PGS"] = state_keys(trajectory).view(*shape, -1)
     if "answer_ids_PG" in wanted:
         fields["answer_ids_PG"] = answer_ids(rewards)
@@ -43,8 +42,14 @@ def collect_fields(
         names = run.settings.advantage.components
         ended_B = (trajectory.completion_ids_BL == run.policy.eos_token_id).any(1)
         fields["components_PGK"] = components(rewards, names, ended_B if run.task.ends_with_eos else None)
+    if "regions_PGL" in wanted:
+        parts = len(run.settings.advantage.components)
+        fields["regions_PGL"] = regions(trajectory.block_index_BL, parts).view(*shape, -1)
     if "state_rewards_PGS" in wanted:
-        fields["state_rewards_PGS"], cost = collect_state_rewards(run.policy, run.task, problems, trajectory, rewards)
+        fields["state_rewards_PGS"], cost = collect_state_rewards(
+            run.policy, run.task, problems, trajectory, rewards,
+            max_rows=run.settings.max_rows, bad_rewards=run.settings.bad_rewards,
+        )  # fmt: skip
         costs |= cost
     if "reference_rewards_PM" in wanted:
         fields["reference_rewards_PM"], cost = reference_rewards(run, problems, folder, accelerator)
@@ -86,3 +91,15 @@ def components(rewards: Rewards, names: Mapping[str, float], ended_B: Tensor | N
         "ended": torch.ones(len(status), dtype=torch.bool, device=device) if ended_B is None else ended_B.to(device),
     }
     return torch.stack([known[name].double().view(shape) for name in names], dim=-1)
+
+
+def regions(block_index_BL: Tensor, parts: int) -> Tensor:
+    """Which component each token belongs to where every text block has its own reward, int64 [B, L].
+
+    The decoding blocks are divided evenly, in order, among the components as they are named.
+
+    >>> regions(torch.tensor([[0, 0, 1, 1, 2, 2, 3, 3]]), 2).tolist()
+    [[0, 0, 0, 0, 1, 1, 1, 1]]
+    """
+    blocks = int(block_index_BL.max()) + 1
+    return block_index_BL * parts // blocks

@@ -25,6 +25,7 @@ from ..policies.base import Policy
 from ..progress import track
 from ..randomness import row_keys
 from ..rollout.collect import Sampler, collect, decode_completions
+from ..rollout.lookahead import recording
 from ..tasks.base import AbstractTask
 from ..tasks.scoring import score_rollouts
 from ..types import Problem, Rewards, Trajectory
@@ -160,8 +161,9 @@ def rollouts(run: Run, accelerator: Accelerator, update: int) -> tuple[Trajector
     problems = [run.train_problems[chosen[i]] for i in share]
     policy.train(False)
     try:
+        looks_ahead = "state_rewards_PGS" in run.estimator.requires()
         trajectory = collect(
-            policy, run.sampler, problems,
+            policy, recording(run.sampler) if looks_ahead else run.sampler, problems,
             group_size=settings.group_size, seed=settings.seed, purpose="train", update=update,
             prompt_index_P=torch.tensor(list(share)), max_prompt_tokens=settings.max_prompt_tokens,
             max_rows=settings.max_rows, store_support=True,
@@ -193,6 +195,8 @@ def collect_batch(
         ids = [problem.id for problem in problems]
         store_rollouts(folder, update, trajectory, rewards, row_keys_B=keys_B, problem_ids=ids, accelerator=accelerator)
     collected = collect_fields(run, trajectory, rewards, problems, folder, accelerator)
+    # What the sampler foresaw has been used up; a checkpoint between inner updates need not hold it.
+    trajectory = dataclasses.replace(trajectory, predictions_BSL=None)
     weighting = weigh(
         trajectory, rewards, run.estimator, memory, settings, accelerator,
         row_keys_B=keys_B, update=update, collected=collected,
