@@ -179,7 +179,7 @@ class AdvantageConfig(Section):
     options: dict[str, Any] = Field(default_factory=dict, description="the estimator's own settings")
     normalise: Literal["none", "group-std"] = "none"
     components: dict[Literal["right", "parsed", "ended"], float] = Field(
-        default_factory=lambda: {"right": 1.0, "parsed": 0.5}, description="rewards and weights, for several rewards"
+        {"right": 1.0, "parsed": 0.5}, description="rewards and weights, for several rewards"
     )
     reference_samples: int = Field(8, ge=1, description="base policy's rollouts a prompt, for reference baselines")
     steps_used: StepsUsedConfig | None = None

@@ -9,7 +9,8 @@ import itertools
 import pytest
 import torch
 
-from steprs.estimators import estimate, get_estimator
+from steprs.estimators import get_estimator
+from steprs.estimators.pipeline import estimate
 from steprs.estimators.states import gains
 from steprs.estimators.vsrm import spread_back
 from steprs.testing.estimators import example_batch
@@ -265,7 +266,7 @@ def test_the_first_state_is_centred_and_the_shared_fraction_is_logged():
     assert close(found[first], advantages(batch, "centred")[first])
     later = [(p, i, t) for p in range(P) for i in group(batch, p) for t in range(1, int(batch.num_states_PG[p, i]))]
     shared = mean([len(visitors(batch, *one)) > 1 for one in later])
-    logged = estimate(get_estimator("state-anchor"), batch, {})[0].metrics["shared_fraction"]
+    logged = estimate(get_estimator("state-anchor"), batch, {})[0].metrics["estimator/shared_fraction"]
     assert logged == pytest.approx(shared) and 0 < shared < 1
 
 

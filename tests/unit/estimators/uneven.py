@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steprs.estimators import EstimatorBatch, estimate, get_estimator
+from steprs.estimators import get_estimator
+from steprs.estimators.base import EstimatorBatch
+from steprs.estimators.pipeline import estimate
 from steprs.testing.estimators import example_batch
 
 P, G, L, S = 3, 6, 12, 6
