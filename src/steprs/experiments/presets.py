@@ -196,7 +196,7 @@ def comparators() -> Study:
         name="comparators",
         title="Estimators on the same rollouts",
         claim="It takes a risk coefficient, or one that depends on the state; another reweighting would not do.",
-        fields={"policy.dtype": "float32", "train.eval_every": 20, "train.save_every": 20, "train.keep_last": 1},
+        fields={"policy.dtype": "float32", "train.eval_every": 30, "train.save_every": 30, "train.keep_last": 1},
         seeds=FOUR_SEEDS[:3],
         arms=(CENTRED, STANDARDISED, CONSTANT, DECREASING, INCREASING, *arms),
         measure=Measurement(problems=256, samples=32),
