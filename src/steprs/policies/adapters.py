@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ..errors import DependencyError, PolicyError
 from .family import KeyMap
+from .weights import stored_tensors, tied_names
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."
@@ -116,7 +117,7 @@ def _read(folder: Path, keys: KeyMap) -> dict[str, Tensor]:
 
 
 def merged_tensors(model: nn.Module) -> Mapping[str, Callable[[], Tensor]]:
-    """Name -> a function that gives the weight with its adapter added; one such sum is alive at a time.
+    """Stored name -> a function that gives the weight with its adapter added; one such sum is alive at a time.
 
     Args:
         model: the transformers model inside the adapters.
@@ -125,10 +126,11 @@ def merged_tensors(model: nn.Module) -> Mapping[str, Callable[[], Tensor]]:
     ['bias', 'weight']
     """
     found: dict[str, Callable[[], Tensor]] = {}
-    for name, weight in model.named_parameters():
-        if ".lora_" in name:
-            continue
+    tied = tied_names(model)
+    for name, weight in stored_tensors(model).items():
         plain = name.replace(".base_layer.", ".")
+        if ".lora_" in name or plain in tied:
+            continue
         if plain == name or not name.endswith(".weight"):
             found[plain] = weight.detach
         else:

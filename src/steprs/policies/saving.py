@@ -16,7 +16,7 @@ from torch import Tensor
 from ..errors import PolicyError
 from .adapters import merged_tensors, save_adapters
 from .family import KeyMap
-from .weights import SHARD_BYTES, save_weights
+from .weights import SHARD_BYTES, save_weights, stored_tensors
 
 if TYPE_CHECKING:
     from .base import Policy
@@ -88,14 +88,16 @@ def _write_weights(policy: Policy, folder: Path, dtype: torch.dtype | None, shar
     keys = KeyMap() if policy.published is None else policy.published.keys
     tensors: dict[str, Callable[[], Tensor]] = {}
     sizes: dict[str, int] = {}
-    shapes = {name.replace(".base_layer.", "."): weight for name, weight in policy.model.named_parameters()}
+    stored = {name.replace(".base_layer.", "."): weight for name, weight in stored_tensors(policy.model).items()}
     for stock, make in merged_tensors(policy.model).items():
-        name = keys.published(stock)
-        kind = dtype or shapes[stock].dtype
-        tensors[name] = partial(_converted, make, kind)
-        sizes[name] = shapes[stock].numel() * kind.itemsize
+        kind = dtype or stored[stock].dtype
+        for name, index in keys.pieces(stock, stored[stock].shape).items():
+            tensors[name] = partial(_converted, make, index, kind)
+            sizes[name] = stored[stock][index].numel() * kind.itemsize
     save_weights(folder, tensors, sizes, shard_bytes=shard_bytes)
 
 
-def _converted(make: Callable[[], Tensor], dtype: torch.dtype) -> Tensor:
-    return make().to(dtype)
+def _converted(make: Callable[[], Tensor], index: tuple[int | slice, ...], dtype: torch.dtype) -> Tensor:
+    tensor = make()
+    # A piece is a copy, since files may not hold tensors that share memory.
+    return tensor[index].to(dtype, copy=True) if index else tensor.to(dtype)

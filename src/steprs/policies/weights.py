@@ -17,7 +17,13 @@ from accelerate import init_empty_weights
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
 from ..errors import PolicyError
 from .family import KeyMap
@@ -32,7 +38,8 @@ _FLOATING = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "
 
 def empty_model(config: PreTrainedConfig, *, dtype: torch.dtype, implementation: str) -> PreTrainedModel:
     """The stock model of a configuration, its weights without memory and its computed buffers with it."""
-    loader: Any = AutoModelForCausalLM
+    known: Any = MODEL_FOR_CAUSAL_LM_MAPPING
+    loader: Any = AutoModelForCausalLM if type(config) in known else AutoModelForImageTextToText
     with init_empty_weights(include_buffers=False):
         model: PreTrainedModel = loader.from_config(config, dtype=dtype, attn_implementation=implementation)
     model.tie_weights()
@@ -63,20 +70,28 @@ def load_weights(
             quantised, all named in one message.
     """
     files = weight_files(folder)
-    homes = _checked(model, files, folder, keys)
-    weights = dict(model.named_parameters())
+    places = _places(model, keys)
+    homes = _checked(model, files, folder, keys, places)
+    tied = tied_names(model)
+    shapes = {name: weight.shape for name, weight in stored_tensors(model).items()}
+    filled: set[str] = set()
     twins: list[tuple[str, Tensor]] = []
     for path in files:
         with safe_open(path, framework="pt") as file:
             for name in (name for name, home in homes.items() if home == path):
-                stock = keys.stock(name)
-                assert stock is not None
+                stock, index = places[name]
                 tensor = file.get_tensor(name)
-                if stock not in weights:
+                if stock in tied:
                     twins.append((stock, tensor))
                     continue
-                # A copy, since the tensor itself lies in the mapped file, which may be written over one day.
-                _put(model, stock, tensor.to(place(stock), dtype, copy=True))
+                if not index:
+                    # A copy, since the tensor itself lies in the mapped file, which may be written over one day.
+                    _put(model, stock, tensor.to(place(stock), dtype, copy=True))
+                else:
+                    if stock not in filled:
+                        _put(model, stock, torch.empty(shapes[stock], dtype=dtype, device=place(stock)))
+                        filled.add(stock)
+                    model.get_parameter(stock).data[index] = tensor.to(place(stock), dtype)
                 del tensor  # before the next one is read
     model.tie_weights()
     for stock, tensor in twins:
@@ -125,27 +140,55 @@ def stored_dtype(folder: Path) -> torch.dtype:
     return _FLOATING[most]
 
 
-def _checked(model: nn.Module, files: list[Path], folder: Path, keys: KeyMap) -> dict[str, Path]:
+def tied_names(model: nn.Module) -> set[str]:
+    """Names of tensors that are another one's, as the model's class ties them; files need not hold them."""
+    return set(getattr(model, "all_tied_weights_keys", None) or {})
+
+
+def stored_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """What a file of the model holds, by name: parameters, and buffers that are not computed; tied ones once."""
+    tied = tied_names(model)
+    return {name: tensor for name, tensor in model.state_dict(keep_vars=True).items() if name not in tied}
+
+
+def _places(model: nn.Module, keys: KeyMap) -> dict[str, tuple[str, tuple[int | slice, ...]]]:
+    """Published name -> the stock tensor it belongs to and its place there."""
+    return {
+        published: (stock, index)
+        for stock, tensor in model.state_dict(keep_vars=True).items()
+        for published, index in keys.pieces(stock, tensor.shape).items()
+    }
+
+
+def _checked(
+    model: nn.Module,
+    files: list[Path],
+    folder: Path,
+    keys: KeyMap,
+    places: Mapping[str, tuple[str, tuple[int | slice, ...]]],
+) -> dict[str, Path]:
     """Published name -> file, after names and shapes were compared with the model; only headers are read."""
-    shapes = {name: tuple(weight.shape) for name, weight in model.named_parameters(remove_duplicate=False)}
-    needed = {name for name, _ in model.named_parameters()}
+    state = model.state_dict(keep_vars=True)
     homes: dict[str, Path] = {}
     wrong: dict[str, list[str]] = {"unexpected": [], "of another shape": [], "not floating-point": []}
     seen: set[str] = set()
     for path, name, shape, kind in _headers(files):
-        stock = keys.stock(name)
         if name.endswith(_COMPUTED):
             continue
-        if stock is None or stock not in shapes:
+        if name not in places:
             wrong["unexpected"].append(name)
-        elif kind not in _FLOATING:
+            continue
+        stock, index = places[name]
+        expected = tuple(torch.empty_like(state[stock], device="meta")[index].shape)
+        if kind not in _FLOATING:
             wrong["not floating-point"].append(f"{name} ({kind})")
-        elif shapes[stock] != shape:
-            wrong["of another shape"].append(f"{name} is {list(shape)}, config.json says {list(shapes[stock])}")
+        elif expected != shape:
+            wrong["of another shape"].append(f"{name} is {list(shape)}, config.json says {list(expected)}")
         else:
             homes[name] = path
-        seen.add(stock or "")
-    missing = [keys.published(name) for name in sorted(needed - seen)]
+        seen.add(name)
+    needed = [name for stock, tensor in stored_tensors(model).items() for name in keys.pieces(stock, tensor.shape)]
+    missing = [name for name in sorted(needed) if name not in seen]
     problems = [f"{what}: {_some(names)}" for what, names in ({"missing": missing} | wrong).items() if names]
     if problems:
         raise PolicyError(f"the weights in {folder} do not fit its config.json; {'; '.join(problems)}")
@@ -170,7 +213,8 @@ def _some(names: list[str]) -> str:
 
 def _put(model: nn.Module, name: str, tensor: Tensor) -> None:
     module, _, leaf = name.rpartition(".")
-    setattr(model.get_submodule(module), leaf, nn.Parameter(tensor))
+    owner = model.get_submodule(module)
+    setattr(owner, leaf, tensor if leaf in dict(owner.named_buffers(recurse=False)) else nn.Parameter(tensor))
 
 
 def save_weights(
