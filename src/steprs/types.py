@@ -127,15 +127,22 @@ class Revisions:
     also those that an earlier step had fixed. Which tokens were drawn says the canvas of the next step, and of a
     canvas's last step, which fixes everything, the completion.
 
+    A state is what was shown and what it was conditioned on. The canvases are kept of all steps, the conditioning (W
+    mean embeddings, large) of the K steps of a row that last fixed some token of it: those are scored.
+
     Attributes:
-        canvas_BSW: int64, what the policy was shown in each step, noise included; -1 in steps a row did not take.
+        canvas_BSW: int32, what the policy was shown in each step, noise included; -1 in steps a row did not take.
         fixed_BSW: bool, the positions that the step fixed.
-        first_step_BK: int64, the step with which the row's k-th canvas began; -1 if it did not.
+        first_step_BN: int64, the step with which the row's n-th canvas began; -1 if it did not.
+        kept_step_BK: int64, the steps whose conditioning is kept, ascending; -1 where a row has fewer.
+        conditioning_BKWH: mean embeddings, in the format of the weights; H is the width of the model.
     """
 
     canvas_BSW: Tensor
     fixed_BSW: Tensor
-    first_step_BK: Tensor
+    first_step_BN: Tensor
+    kept_step_BK: Tensor
+    conditioning_BKWH: Tensor
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

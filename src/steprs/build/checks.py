@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from ..config import PolicyConfig, RunConfig
 from ..errors import ConfigError
+from ..logprobs import check_precision
+from ..policies.base import Policy
 
 
 def check(config: RunConfig) -> None:
@@ -39,6 +41,27 @@ def check(config: RunConfig) -> None:
         raise ConfigError(
             f"risk.control={risk.control!r} is defined with the group's own pass rate; with "
             "risk.baseline=leave-one-out use 'full' or 'centred'"
+        )
+
+
+def check_policy(config: RunConfig, policy: Policy) -> None:
+    """Refuse settings under which rollouts that revise their tokens could not be scored as they were sampled.
+
+    Args:
+        config: resolved.
+        policy: that is trained.
+
+    Raises:
+        ConfigError: names the setting.
+    """
+    if policy.attention != "canvas":
+        return
+    check_precision(policy)
+    if config.loss.logprobs != "trace" or config.loss.shrinkage != 1:
+        raise ConfigError(
+            f"loss.logprobs is {config.loss.logprobs!r} and loss.shrinkage {config.loss.shrinkage}, but family "
+            f"{policy.family!r} revises its tokens: only the recorded states say what they were drawn from, so "
+            "set loss.logprobs=trace and loss.shrinkage=1"
         )
 
 

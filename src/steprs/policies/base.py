@@ -22,7 +22,7 @@ from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 from ..errors import ArgumentError, PolicyError
 from . import attention as masks
 from .attention import count_before
-from .chain import Chain, chain_of_blocks
+from .canvas_states import CanvasStates, canvas_of_blocks
 from .saving import MANIFEST, Published, save_policy
 from .shift import rows_before
 
@@ -95,7 +95,7 @@ class Policy:
         tokenizer: pads on the left.
         family: the key of `loading.FAMILIES` that made it.
         attention: "bidirectional" (everybody sees everybody), "block_causal", or "canvas": every block is a canvas
-            that sees all of itself and the encoded text before it, and whose tokens are revised (`chain`).
+            that sees all of itself and the encoded text before it, and whose tokens are revised.
         block_size: positions decoded together; None when the family fixes none.
         prompt_block: "whole": the prompt is block 0 and completion blocks start after it; "aligned": blocks are
             counted from the first real token.
@@ -159,8 +159,8 @@ class Policy:
                 raise ArgumentError("a canvas policy takes attention_mask as None or bool [B, T], and no cache")
             valid_BT = torch.ones_like(ids_BT, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
             block_BT = self._last_blocks(valid_BT) if block_BT is None else block_BT
-            chain = chain_of_blocks(ids_BT, valid_BT, block_BT, position_BT=position_ids, select_BT=select_BT)
-            logits_NV = self.read_chain(chain, reduce)
+            states = canvas_of_blocks(ids_BT, valid_BT, block_BT, position_BT=position_ids, select_BT=select_BT)
+            logits_NV = self.read_canvas(states, reduce)
             return logits_NV if select_BT is not None else logits_NV.unflatten(0, ids_BT.shape)
         mask_B1TS, default_positions_BT = self._mask_and_positions(ids_BT, attention_mask, block_BT, cache)
         positions_BT = default_positions_BT if position_ids is None else position_ids
@@ -172,13 +172,13 @@ class Policy:
             mask = masks.to_backend(mask_B1TS, implementation, self.compute_dtype)
             return self.module(ids_BT, mask, positions_BT, select, cache, reduce)
 
-    def read_chain(self, chain: Chain, reduce: Reduce | None = None) -> Tensor:
-        """Logits [N, V] of a canvas policy at the selected positions of successive states, see `CanvasModule`."""
+    def read_canvas(self, states: CanvasStates, reduce: Reduce | None = None) -> Tensor:
+        """Logits [N, V] of a canvas policy at the selected positions of canvas states, see `CanvasModule`."""
         implementation = self.model.config.get_text_config()._attn_implementation
         if implementation == "flex_attention":
             raise PolicyError("a canvas policy runs with attention='eager' or 'sdpa'")
         with self.autocast():
-            logits: Tensor = self.module(chain, reduce)
+            logits: Tensor = self.module(states, reduce)
             return logits
 
     def _mask_and_positions(
@@ -249,7 +249,7 @@ class Policy:
         return torch.cat((prompt_BC, completion_L.expand(batch, length)), dim=1)
 
     def new_cache(self) -> DynamicCache:
-        """An empty key-value cache of a block-causal policy; `crop` takes negative counts, `batch_repeat_interleave` copies rows."""
+        """An empty key-value cache; `crop` takes negative counts, `batch_repeat_interleave` copies rows."""
         return DynamicCache(config=self.model.config)
 
     @property

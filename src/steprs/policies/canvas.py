@@ -1,9 +1,9 @@
 """Driving a model that encodes clean text and denoises a canvas behind it: transformers' class of DiffusionGemma.
 
 The encoder fills a key-value cache; the decoder reads it, and the canvas, which sees all of itself. What the decoder
-said in one state conditions the next (self-conditioning): its logits, divided by the state's temperature, give each
-position a mean embedding that is mixed into its input. No gradient flows through that conditioning, as none did when
-such models were trained (T. Chen et al., "Analog Bits", 2022, section 3.2).
+said in one state conditions the next (self-conditioning): its distribution gives each position a mean embedding that
+is mixed into its input. Here that mean embedding is part of a state: samplers record it and no gradient flows into it,
+as none did when such models were trained (T. Chen et al., "Analog Bits", 2022, section 3.2).
 """
 
 from __future__ import annotations
@@ -11,47 +11,46 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import DynamicCache
 
 from .attention import to_backend, windowed
 from .base import PolicyModule, Reduce
-from .chain import Chain
+from .canvas_states import CanvasStates
 
 
 class CanvasModule(PolicyModule):
-    """Encoder, states of the canvas in order, selection, head: the forward that DDP wraps.
+    """Encoder, states of the canvas one after the other, selection, head: the forward that DDP wraps."""
 
-    A whole chain is one call, so that processes of a run which have chains of other lengths still meet in it.
-    """
+    def __init__(self, causal_lm: nn.Module):
+        """The stock model; its decoder takes mean embeddings from here instead of logits."""
+        super().__init__(causal_lm)
+        self._expected: Tensor | None = None
+        self._parts.decoder.self_conditioning.register_forward_pre_hook(self._put_expected)
 
-    def forward(self, chain: Chain, reduce: Reduce | None = None) -> Tensor:  # type: ignore[override] - other inputs
+    def forward(self, states: CanvasStates, reduce: Reduce | None = None) -> Tensor:  # type: ignore[override]
         """Logits of the selected positions, state after state, row-major inside a state: [N, V] in float32.
 
         Args:
-            chain: what to read. States without a selected position are read without a graph.
+            states: what to read.
             reduce: its result is returned for the head and the selected hidden states [N, H].
         """
-        cache = self.encode(chain.clean_ids_RC, chain.clean_mask_R1CC, chain.clean_position_RC)
-        wanted_S = chain.select_RSW.any(-1).any(0).tolist()
-        conditioning_RWV: Tensor | None = None
-        hidden: list[Tensor] = []
-        for state, temperature in enumerate(chain.temperature_S):
-            # The last state is read with a graph even if it scores nothing: its empty sum must reach every weight.
-            last = state + 1 == len(chain.temperature_S)
-            with torch.set_grad_enabled(torch.is_grad_enabled() and (wanted_S[state] or last)):
-                hidden_RWH = self.decode(chain, chain.canvas_RSW[:, state], cache, conditioning_RWV)
-            hidden.append(hidden_RWH[chain.select_RSW[:, state]])
-            if not last:
-                conditioning_RWV = self.conditioning(hidden_RWH, temperature)
+        cache = self.encode(states)
+        hidden = []
+        for number in range(states.canvas_RSW.shape[1]):
+            given = states.conditioning_RSWH
+            conditioning_RWH = None if given is None else given[:, number]
+            hidden_RWH = self.decode(states, states.canvas_RSW[:, number], cache, conditioning_RWH)
+            hidden.append(hidden_RWH[states.select_RSW[:, number]])
         hidden_NH = torch.cat(hidden)
         return self.head(hidden_NH) if reduce is None else reduce(self.head, hidden_NH)
 
-    def encode(self, ids_RC: Tensor, mask_R1CC: Tensor, position_RC: Tensor) -> DynamicCache:
-        """Keys and values of clean text, uncut: what a window hides is left to the decoder's mask."""
+    def encode(self, states: CanvasStates) -> DynamicCache:
+        """Keys and values of the clean text, uncut: what a window hides is left to the decoder's mask."""
+        mask_R1CC, position_RC = states.clean_mask_R1CC, states.clean_position_RC
         first_RC = position_RC - (self._window - 1)
         outputs = self._parts.encoder.language_model(
-            input_ids=ids_RC,
+            input_ids=states.clean_ids_RC,
             attention_mask=self._both(mask_R1CC, windowed(mask_R1CC, first_RC, position_RC)),
             position_ids=position_RC,
             cache=DynamicCache(),
@@ -60,27 +59,40 @@ class CanvasModule(PolicyModule):
         return cache
 
     def decode(
-        self, chain: Chain, canvas_RW: Tensor, cache: DynamicCache, conditioning_RWV: Tensor | None
+        self, states: CanvasStates, canvas_RW: Tensor, cache: DynamicCache, conditioning_RWH: Tensor | None
     ) -> Tensor:
         """Hidden states [R, W, H] of one state of the canvas; the cache stays as it is."""
-        mask_R1WK = chain.canvas_mask_R1WK
-        key_RK = torch.cat((chain.clean_position_RC, chain.position_RW), dim=1)
+        mask_R1WK = states.canvas_mask_R1WK
+        key_RK = torch.cat((states.clean_position_RC, states.position_RW), dim=1)
         # A window of n positions reaches n - 1 clean tokens back from where the canvas begins, and all of the canvas.
-        first_RW = chain.opening_RW - (self._window - 1)
-        outputs = self._parts.decoder(
-            decoder_input_ids=canvas_RW,
-            cache=cache,
-            self_conditioning_logits=conditioning_RWV,
-            decoder_attention_mask=self._both(mask_R1WK, windowed(mask_R1WK, first_RW, key_RK)),
-            decoder_position_ids=chain.position_RW,
-        )
+        first_RW = states.opening_RW - (self._window - 1)
+        self._expected = conditioning_RWH
+        try:
+            outputs = self._parts.decoder(
+                decoder_input_ids=canvas_RW,
+                cache=cache,
+                decoder_attention_mask=self._both(mask_R1WK, windowed(mask_R1WK, first_RW, key_RK)),
+                decoder_position_ids=states.position_RW,
+            )
+        finally:
+            self._expected = None
         hidden_RWH: Tensor = outputs.last_hidden_state
         return hidden_RWH
 
     @torch.no_grad()
-    def conditioning(self, hidden_RWH: Tensor, temperature: float) -> Tensor:
-        """What a state's hidden states say to the next one: [R, W, V] in the weights' format."""
-        return (self.head(hidden_RWH) / temperature).to(self.model.get_output_embeddings().weight.dtype)
+    def conditioning(self, scaled_AWV: Tensor) -> Tensor:
+        """Mean embeddings [A, W, H] under the softmax of logits that were divided by their temperature."""
+        embedding = self._parts.decoder.embed_tokens
+        rows = [
+            scaled_WV.softmax(-1, dtype=torch.float32).to(embedding.weight.dtype) @ embedding.weight
+            for scaled_WV in scaled_AWV
+        ]
+        return torch.stack(rows) * embedding.embed_scale.to(embedding.weight.dtype)
+
+    def _put_expected(self, module: nn.Module, inputs: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """What is mixed into the canvas; without it the model was given no logits and takes zeros."""
+        embedded, zeros = inputs
+        return embedded, zeros if self._expected is None else self._expected.to(zeros.dtype)
 
     def head(self, hidden: Tensor) -> Tensor:
         """Logits of hidden states, softly capped, in float32."""

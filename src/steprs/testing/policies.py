@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..policies.attention import block_causal_mask
 from ..policies.base import Policy
-from ..policies.chain import chain_behind
+from ..policies.canvas_states import canvas_behind
 
 
 def check_policy(policy: Policy, *, context: int = 5, length: int = 8, tolerance: float = 1e-5) -> None:
@@ -119,14 +119,13 @@ def _canvas_by_canvas(policy: Policy, ids_BT: Tensor, block_BT: Tensor) -> Tenso
     parts = []
     for start, stop in itertools.pairwise(edges):
         canvas_B1W = ids_BT[:, None, start:stop]
-        chain = chain_behind(
+        states = canvas_behind(
             ids_BT[:, :start],
             torch.ones_like(ids_BT[:, :start], dtype=torch.bool),
             canvas_B1W,
-            temperature_S=(1.0,),
             select_RSW=torch.ones_like(canvas_B1W, dtype=torch.bool),
         )
-        parts.append(policy.read_chain(chain).unflatten(0, (ids_BT.shape[0], stop - start)))
+        parts.append(policy.read_canvas(states).unflatten(0, (ids_BT.shape[0], stop - start)))
     return torch.cat(parts, dim=1)
 
 

@@ -1,8 +1,11 @@
-"""What a policy that revises its canvas reads: clean text, and the states of the canvas behind it."""
+"""What a policy that revises its canvas reads: clean text, and states of the canvas behind it."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,10 +14,11 @@ from .attention import canvas_mask, causal_mask, count_before
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Chain:
-    """R rows of C clean positions and W canvas positions in S successive denoising states.
+class CanvasStates:
+    """R rows of C clean positions and W canvas positions in S denoising states, which do not see one another.
 
-    Each state is conditioned on the logits of the one before it, so the states of a row can only be read in order.
+    A state is what the canvas shows and what it is conditioned on, the mean embeddings that the policy expected in the
+    step before (self-conditioning).
 
     Attributes:
         clean_ids_RC: int64, what the encoder reads.
@@ -24,7 +28,7 @@ class Chain:
         canvas_mask_R1WK: bool, K = C + W: the clean and the canvas positions that each canvas position sees.
         position_RW: int64 position ids of the canvas.
         opening_RW: int64, position id at which the canvas of each position begins; windows are counted from it.
-        temperature_S: the state's logits are divided by it before they condition the next one.
+        conditioning_RSWH: mean embeddings; None where nothing was expected yet.
         select_RSW: bool, the positions whose hidden states reach the head.
     """
 
@@ -35,31 +39,44 @@ class Chain:
     canvas_mask_R1WK: Tensor
     position_RW: Tensor
     opening_RW: Tensor
-    temperature_S: tuple[float, ...]
+    conditioning_RSWH: Tensor | None
     select_RSW: Tensor
 
+    def rows(self, index_A: Tensor) -> CanvasStates:
+        """Some of the rows."""
+        return self._map(lambda tensor: tensor[index_A])
 
-def chain_behind(
+    def to(self, device: torch.device | str) -> CanvasStates:
+        """The same states on another device."""
+        return self._map(lambda tensor: tensor.to(device))
+
+    def _map(self, function: Callable[[Tensor], Tensor]) -> CanvasStates:
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        changed: dict[str, Any] = {name: function(v) for name, v in values.items() if isinstance(v, Tensor)}
+        return dataclasses.replace(self, **changed)
+
+
+def canvas_behind(
     clean_ids_RC: Tensor,
     clean_valid_RC: Tensor,
     canvas_RSW: Tensor,
     *,
-    temperature_S: tuple[float, ...],
+    conditioning_RSWH: Tensor | None = None,
     select_RSW: Tensor,
-) -> Chain:
+) -> CanvasStates:
     """One canvas a row, behind all of its clean text.
 
     Args:
         clean_ids_RC: int64, left-padded.
         clean_valid_RC: bool, false on padding.
-        canvas_RSW: see `Chain`, as the rest.
-        temperature_S: see `Chain`.
-        select_RSW: see `Chain`.
+        canvas_RSW: see `CanvasStates`, as the rest.
+        conditioning_RSWH: see `CanvasStates`.
+        select_RSW: see `CanvasStates`.
     """
     rows, _, width = canvas_RSW.shape
     opening_R1 = clean_valid_RC.sum(1, keepdim=True)
     sees_R1WC = clean_valid_RC[:, None, None].expand(rows, 1, width, -1)
-    return Chain(
+    return CanvasStates(
         clean_ids_RC=clean_ids_RC,
         clean_mask_R1CC=causal_mask(clean_valid_RC),
         clean_position_RC=count_before(clean_valid_RC),
@@ -67,14 +84,14 @@ def chain_behind(
         canvas_mask_R1WK=torch.cat((sees_R1WC, sees_R1WC.new_ones(rows, 1, width, width)), dim=-1),
         position_RW=opening_R1 + torch.arange(width, device=opening_R1.device),
         opening_RW=opening_R1.expand(rows, width),
-        temperature_S=temperature_S,
+        conditioning_RSWH=conditioning_RSWH,
         select_RSW=select_RSW,
     )
 
 
-def chain_of_blocks(
+def canvas_of_blocks(
     ids_BT: Tensor, valid_BT: Tensor, block_BT: Tensor, *, position_BT: Tensor | None, select_BT: Tensor | None
-) -> Chain:
+) -> CanvasStates:
     """Every block in its first, unconditioned state behind the encoded blocks before it, all in one row.
 
     Args:
@@ -88,7 +105,7 @@ def chain_of_blocks(
     position_BT = count_before(valid_BT) if position_BT is None else position_BT
     select_BT = torch.ones_like(valid_BT) if select_BT is None else select_BT
     earlier_BTT = (block_BT[:, None, :] < block_BT[:, :, None]) & valid_BT[:, None, :]
-    return Chain(
+    return CanvasStates(
         clean_ids_RC=ids_BT,
         clean_mask_R1CC=causal_mask(valid_BT),
         clean_position_RC=position_BT,
@@ -96,6 +113,6 @@ def chain_of_blocks(
         canvas_mask_R1WK=sees_B1TK,
         position_RW=position_BT,
         opening_RW=earlier_BTT.sum(-1),
-        temperature_S=(1.0,),
+        conditioning_RSWH=None,
         select_RSW=select_BT[:, None],
     )
