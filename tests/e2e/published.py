@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import published_gemma
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
@@ -93,6 +94,7 @@ class Layout:
         mask: what the mask token is called.
         template: chat template, whose last closing token ends an answer.
         states_ids: config.json names the special tokens.
+        shapes: (rows of the embedding) -> tensor shapes by name, for layouts that are unlike the others.
     """
 
     names: Mapping[str, str]
@@ -106,6 +108,7 @@ class Layout:
     template: str | None = None
     states_ids: bool = True
     extra: Mapping[str, str] = field(default_factory=dict)
+    shapes: Callable[[int], Mapping[str, tuple[int, ...]]] | None = None
 
 
 def qwen(model_type: str, architecture: str, **more: Any) -> dict[str, Any]:
@@ -134,8 +137,14 @@ LAYOUTS = {
         names=QWEN3_NAMES, mask="<|mask|>", template=TEMPLATE,
         config=qwen("a2d-qwen3", "A2DQwen3LMHeadModel", head_dim=HEAD, attention_bias=False),
     ),
+    "diffusion-gemma": Layout(
+        names={}, shapes=published_gemma.shapes, config=published_gemma.CONFIG, block_size=published_gemma.CANVAS,
+        mask="<mask>", states_ids=False,
+    ),
 }  # fmt: skip
-FAMILY_NAMES = tuple(LAYOUTS)
+ALL_NAMES = tuple(LAYOUTS)
+FAMILY_NAMES = tuple(name for name, layout in LAYOUTS.items() if layout.shapes is None)
+"""Layouts that are one stack of layers, whose network is written out in `reference.py`."""
 
 
 def words() -> list[str]:
@@ -166,6 +175,9 @@ def random_tensors(layout: Layout, *, seed: int = 0, rows: int = ROWS) -> dict[s
         "up": (INNER, WIDTH), "down": (WIDTH, INNER),
     }  # fmt: skip
     tensors = {}
+    for name, shape in layout.shapes(rows).items() if layout.shapes is not None else ():
+        noise = torch.randn(shape, generator=generator)
+        tensors[name] = 1 + 0.2 * noise if "norm" in name or "scal" in name else noise * 0.25
     for role, name in layout.names.items():
         shape = shapes[role]
         for layer in range(LAYERS if "{}" in name else 1):

@@ -90,9 +90,9 @@ class CanvasModule(PolicyModule):
         return torch.stack(rows) * embedding.embed_scale.to(embedding.weight.dtype)
 
     def _put_expected(self, module: nn.Module, inputs: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """What is mixed into the canvas; without it the model was given no logits and takes zeros."""
-        embedded, zeros = inputs
-        return embedded, zeros if self._expected is None else self._expected.to(zeros.dtype)
+        """What is mixed into the canvas: the state's own, or what the stock forward made of logits it was given."""
+        embedded, given = inputs
+        return embedded, given if self._expected is None else self._expected.to(given.dtype)
 
     def head(self, hidden: Tensor) -> Tensor:
         """Logits of hidden states, softly capped, in float32."""

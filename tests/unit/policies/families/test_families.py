@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from published import FAMILY_NAMES, LAYOUTS, random_tensors, tokenizer_of, write_checkpoint, write_shards
+from published import ALL_NAMES, FAMILY_NAMES, LAYOUTS, random_tensors, tokenizer_of, write_checkpoint, write_shards
 from safetensors import safe_open
 from safetensors.torch import load_file
 
@@ -285,7 +285,7 @@ def test_gradient_checkpointing_changes_no_gradient(family: str, folders: dict[s
 
 
 def test_every_family_but_ours_and_foreign_code_has_a_layout_here() -> None:
-    assert {family.name for family in FAMILIES.values()} - {"tiny", "remote"} == set(FAMILY_NAMES)
+    assert {family.name for family in FAMILIES.values()} - {"tiny", "remote"} == set(ALL_NAMES)
     assert FAMILIES["trado"] is FAMILIES["sdar"]
     assert Lora().rank == 16 and Overrides().block_size is None
     assert tokenizer_of(LAYOUTS["dream"]).convert_tokens_to_ids("<|mask|>") == 2
