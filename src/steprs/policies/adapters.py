@@ -25,7 +25,10 @@ _PREFIX = "base_model.model."
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lora:
-    """Low-rank adapters: `rank`, `alpha` (the update is scaled by alpha / rank), `dropout`, and where they sit."""
+    """Low-rank adapters: `rank`, `alpha` (the update is scaled by alpha / rank), `dropout`, and where they sit.
+
+    "all-linear" is every matrix but the head's; of a mixture of experts those of the attention alone.
+    """
 
     rank: int = 16
     alpha: float = 32.0
@@ -41,6 +44,10 @@ def add_adapters(model: nn.Module, lora: Lora) -> nn.Module:
     """
     peft = _peft()
     targets = lora.target_modules if isinstance(lora.target_modules, str) else list(lora.target_modules)
+    if targets == "all-linear" and any(name.endswith(".experts") for name, _ in model.named_modules()):
+        # Experts are stacked in one tensor; peft would adapt it as one matrix, which no published layout can hold.
+        linear = {name.rpartition(".")[2] for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+        targets = sorted(linear - {"lm_head"})
     options: dict[str, Any] = {"r": lora.rank, "lora_alpha": lora.alpha, "lora_dropout": lora.dropout}
     adapted: nn.Module = peft.get_peft_model(model, peft.LoraConfig(target_modules=targets, **options))
     return adapted

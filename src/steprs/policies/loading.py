@@ -24,6 +24,7 @@ from .facts import Overrides, block_size, is_shifted, special_tokens
 from .family import Family
 from .fast_dllm_v2 import FAST_DLLM_V2
 from .llada import LLADA
+from .llada_moe import LLADA_MOE
 from .placing import DeviceMap, placement, spread
 from .remote import REMOTE, load_module
 from .sdar import SDAR
@@ -39,6 +40,7 @@ Attention = Literal["auto", "eager", "sdpa", "flex_attention"]
 FAMILIES: Mapping[str, Family] = {
     "tiny": TINY,
     "llada": LLADA,
+    "llada-moe": LLADA_MOE,
     "dream": DREAM,
     "sdar": SDAR,
     "trado": SDAR,
