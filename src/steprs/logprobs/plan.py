@@ -114,6 +114,7 @@ def make_plan(trajectory: Trajectory, policy: Policy, noise: Noise, token_budget
     canvas = make_canvas(trajectory, policy, noise)
     if not bool(canvas.scored_BW.any()):
         return []
+    assert policy.attention != "canvas", "make_canvas refuses it"
     segments = lay_out(canvas, policy.attention, token_budget)
     length_R = torch.zeros(int(segments.row_S[-1]) + 1, dtype=torch.int64, device=segments.row_S.device)
     length_R = length_R.index_add(0, segments.row_S, segments.size_S)

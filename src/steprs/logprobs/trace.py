@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -25,7 +27,7 @@ def plan_trace(
     shrinkage: int = 1,
     states_per_rollout: int | None = None,
     keys_B: Tensor | None = None,
-) -> list[ScoringBatch] | list[RevisedBatch]:
+) -> Sequence[ScoringBatch | RevisedBatch]:
     """Micro-batches that score the recorded denoising states.
 
     With `states_per_rollout = n`, n of a rollout's S states that reveal valid tokens are drawn without replacement

@@ -45,7 +45,6 @@ def _stock_config(config: Mapping[str, Any]) -> PreTrainedConfig:
     fields = {name: config[name] for name in _COPIED if config.get(name) is not None}
     return Qwen3MoeConfig(
         **fields,
-        head_dim=config["hidden_size"] // config["num_attention_heads"],
         moe_intermediate_size=config["expert_intermediate_size"],
         # The published code never makes the chosen experts' shares sum to one, whatever its configuration says.
         norm_topk_prob=False,

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..errors import SamplingError
 from ..policies.base import Policy
+from ..policies.canvas import CanvasModule
 from ..policies.canvas_states import CanvasStates, canvas_behind
 from ..policies.distribution import canvas_temperatures
 from ..randomness import uniforms
@@ -251,7 +251,9 @@ class _Reader:
     def __init__(self, policy: Policy, clean_RC: Tensor, valid_RC: Tensor, width: int):
         empty_R0W = clean_RC.new_zeros(clean_RC.shape[0], 0, width)
         self._policy = policy
-        self._module: Any = policy.unwrapped
+        module = policy.unwrapped
+        assert isinstance(module, CanvasModule), "the sampler refuses other policies"
+        self._module = module
         self._states: CanvasStates = canvas_behind(clean_RC, valid_RC, empty_R0W, select_RSW=empty_R0W.bool())
         kinds = distinct_rows(torch.cat((clean_RC, valid_RC.long()), dim=1))
         with policy.autocast():
@@ -263,13 +265,11 @@ class _Reader:
         """Logits [A, W, V] of a state."""
         with self._policy.autocast():
             hidden_AWH = self._module.decode(self._states, canvas_AW, self._cache, conditioning_AWH)
-            logits: Tensor = self._module.head(hidden_AWH)
-        return logits
+            return self._module.head(hidden_AWH)
 
     def conditioning(self, scaled_AWV: Tensor) -> Tensor:
         """What the next state is conditioned on, [A, W, H]."""
-        mean_AWH: Tensor = self._module.conditioning(scaled_AWV)
-        return mean_AWH
+        return self._module.conditioning(scaled_AWV)
 
     def keep(self, index_A: Tensor) -> None:
         """Go on with these rows only."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ from .settings import LossSettings
 
 def plan_scoring(
     batch: UpdateBatch, policy: Policy, settings: LossSettings, token_budget: int
-) -> list[ScoringBatch] | list[RevisedBatch]:
+) -> Sequence[ScoringBatch | RevisedBatch]:
     """Micro-batches for the active rows, each within the token budget. The same for every inner update."""
     rows = batch.active_B.nonzero().flatten()
     if settings.logprobs == "one-step":
