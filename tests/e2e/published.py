@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import published_gemma
+import published_llada2
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
@@ -163,6 +164,10 @@ LAYOUTS = {
     "a2d": Layout(
         names=QWEN3_NAMES, mask="<|mask|>", template=TEMPLATE,
         config=qwen("a2d-qwen3", "A2DQwen3LMHeadModel", head_dim=HEAD, attention_bias=False),
+    ),
+    "llada2": Layout(
+        names={}, shapes=published_llada2.shapes, config=published_llada2.CONFIG, block_size=published_llada2.BLOCK,
+        mask="<|mask|>", extra={"modeling_llada2_moe.py": "raise SystemExit('this file must not run')\n"},
     ),
     "diffusion-gemma": Layout(
         names={}, shapes=published_gemma.shapes, config=published_gemma.CONFIG, block_size=published_gemma.CANVAS,

@@ -28,6 +28,7 @@ class KeyMap:
 
     Attributes:
         modules: published module name -> stock module name, `*` for the layer's number. Empty: the names are the same.
+        joined: published module -> stock modules whose rows it holds one below the other, in the stock order.
         experts: the files hold a tensor for each expert and projection (`experts.7.up_proj.weight`), the stock class
             one for all of them (`experts.gate_up_proj`, gate above up, and `experts.down_proj`).
 
@@ -39,6 +40,7 @@ class KeyMap:
     """
 
     modules: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    joined: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     experts: bool = False
 
     def pieces(self, name: str, shape: Sequence[int]) -> dict[str, tuple[int | slice, ...]]:
@@ -68,20 +70,23 @@ class KeyMap:
         return _renamed(name, self.modules) if self.modules else name
 
     def published(self, name: str) -> str:
-        """The published name of a stock tensor."""
+        """The published name of a stock tensor, or of the one that it is joined into."""
         if not self.modules:
             return name
-        found = _renamed(name, {stock: published for published, stock in self.modules.items()})
+        table = {stock: published for published, stock in self.modules.items()}
+        table |= {stock: published for published, parts in self.joined.items() for stock in parts}
+        found = _renamed(name, table)
         assert found is not None, f"the key map lacks {name}"
         return found
 
 
 def _renamed(name: str, table: Mapping[str, str]) -> str | None:
+    """By the module's name or, where more than that differs, the tensor's own."""
     number = _LAYER.search(name)
-    module, _, kind = _LAYER.sub(".*.", name, count=1).rpartition(".")
-    if module not in table:
-        return None
-    return f"{table[module]}.{kind}".replace("*", number[1] if number else "")
+    starred = _LAYER.sub(".*.", name, count=1)
+    module, _, kind = starred.rpartition(".")
+    renamed = table.get(starred) or (f"{table[module]}.{kind}" if module in table else None)
+    return None if renamed is None else renamed.replace("*", number[1] if number else "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -24,6 +24,7 @@ from .facts import Overrides, block_size, is_shifted, special_tokens
 from .family import Family
 from .fast_dllm_v2 import FAST_DLLM_V2
 from .llada import LLADA
+from .llada2 import LLADA2
 from .llada_moe import LLADA_MOE
 from .placing import DeviceMap, placement, spread
 from .remote import REMOTE, load_module
@@ -41,6 +42,7 @@ FAMILIES: Mapping[str, Family] = {
     "tiny": TINY,
     "llada": LLADA,
     "llada-moe": LLADA_MOE,
+    "llada2": LLADA2,
     "dream": DREAM,
     "sdar": SDAR,
     "trado": SDAR,
@@ -94,7 +96,7 @@ def load_policy(
         raise PolicyError(unknown_name("policy family", family, FAMILIES))
     checkpoint = read_checkpoint(_find(name_or_path, revision))
     found = recognise(checkpoint, FAMILIES, family)
-    _check_canvas(found, attention, lora)
+    _check_options(found, attention, lora)
     base = _base(checkpoint, name_or_path, revision, lora)
     spread_out = device_map is not None and torch.cuda.is_available()
     place = torch.device(device or ("cuda" if spread_out else "cpu"))
@@ -188,8 +190,13 @@ def _stock_module(
     return module(spread(model, placed))
 
 
-def _check_canvas(family: Family, attention: str, lora: Lora | None) -> None:
-    """Refuse what is not there for models of an encoder and a decoder."""
+def _check_options(family: Family, attention: str, lora: Lora | None) -> None:
+    """Refuse what is not there for a family."""
+    if lora is not None and family.keys.joined:
+        raise PolicyError(
+            f"the published layout of family {family.name!r} joins matrices that are apart here, so adapters could not "
+            "be written in it; train all weights (policy.lora=null)"
+        )
     if family.attention != "canvas":
         return
     if lora is not None:

@@ -70,7 +70,7 @@ def load_weights(
             quantised, all named in one message.
     """
     files = weight_files(folder)
-    places = _places(model, keys)
+    places = published_places(model.state_dict(keep_vars=True), keys)
     homes = _checked(model, files, folder, keys, places)
     tied = tied_names(model)
     shapes = {name: weight.shape for name, weight in stored_tensors(model).items()}
@@ -79,19 +79,21 @@ def load_weights(
     for path in files:
         with safe_open(path, framework="pt") as file:
             for name in (name for name, home in homes.items() if home == path):
-                stock, index = places[name]
-                tensor = file.get_tensor(name)
-                if stock in tied:
-                    twins.append((stock, tensor))
-                    continue
-                if not index:
-                    # A copy, since the tensor itself lies in the mapped file, which may be written over one day.
-                    _put(model, stock, tensor.to(place(stock), dtype, copy=True))
-                else:
-                    if stock not in filled:
-                        _put(model, stock, torch.empty(shapes[stock], dtype=dtype, device=place(stock)))
-                        filled.add(stock)
-                    model.get_parameter(stock).data[index] = tensor.to(place(stock), dtype)
+                tensor, start = file.get_tensor(name), 0
+                for stock, index in places[name]:
+                    whole = len(places[name]) == 1
+                    part = tensor if whole else tensor[start : (start := start + shapes[stock][0])]
+                    if stock in tied:
+                        twins.append((stock, part))
+                    elif not index:
+                        # A copy, since the tensor itself lies in the mapped file, which may be written over one day.
+                        _put(model, stock, part.to(place(stock), dtype, copy=True))
+                    else:
+                        if stock not in filled:
+                            _put(model, stock, torch.empty(shapes[stock], dtype=dtype, device=place(stock)))
+                            filled.add(stock)
+                        model.get_parameter(stock).data[index] = part.to(place(stock), dtype)
+                    del part
                 del tensor  # before the next one is read
     model.tie_weights()
     for stock, tensor in twins:
@@ -151,22 +153,25 @@ def stored_tensors(model: nn.Module) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in model.state_dict(keep_vars=True).items() if name not in tied}
 
 
-def _places(model: nn.Module, keys: KeyMap) -> dict[str, tuple[str, tuple[int | slice, ...]]]:
-    """Published name -> the stock tensor it belongs to and its place there."""
-    return {
-        published: (stock, index)
-        for stock, tensor in model.state_dict(keep_vars=True).items()
-        for published, index in keys.pieces(stock, tensor.shape).items()
-    }
+Places = Mapping[str, list[tuple[str, tuple[int | slice, ...]]]]
+"""Published name -> the stock tensors it holds, one below the other, each with the place it has there."""
 
 
-def _checked(
-    model: nn.Module,
-    files: list[Path],
-    folder: Path,
-    keys: KeyMap,
-    places: Mapping[str, tuple[str, tuple[int | slice, ...]]],
-) -> dict[str, Path]:
+def published_places(tensors: Mapping[str, Tensor], keys: KeyMap) -> Places:
+    """Where the tensors of the published layout lie in stock ones.
+
+    Args:
+        tensors: stock name -> a tensor of its shape, in the model's order.
+        keys: names.
+    """
+    found: dict[str, list[tuple[str, tuple[int | slice, ...]]]] = {}
+    for stock, tensor in tensors.items():
+        for published, index in keys.pieces(stock, tensor.shape).items():
+            found.setdefault(published, []).append((stock, index))
+    return found
+
+
+def _checked(model: nn.Module, files: list[Path], folder: Path, keys: KeyMap, places: Places) -> dict[str, Path]:
     """Published name -> file, after names and shapes were compared with the model; only headers are read."""
     state = model.state_dict(keep_vars=True)
     homes: dict[str, Path] = {}
@@ -178,8 +183,8 @@ def _checked(
         if name not in places:
             wrong["unexpected"].append(name)
             continue
-        stock, index = places[name]
-        expected = tuple(torch.empty_like(state[stock], device="meta")[index].shape)
+        parts = [torch.empty_like(state[stock], device="meta")[index].shape for stock, index in places[name]]
+        expected = (sum(part[0] for part in parts), *parts[0][1:]) if len(parts) > 1 else tuple(parts[0])
         if kind not in _FLOATING:
             wrong["not floating-point"].append(f"{name} ({kind})")
         elif expected != shape:
@@ -187,8 +192,7 @@ def _checked(
         else:
             homes[name] = path
         seen.add(name)
-    needed = [name for stock, tensor in stored_tensors(model).items() for name in keys.pieces(stock, tensor.shape)]
-    missing = [name for name in sorted(needed) if name not in seen]
+    missing = sorted(published_places(stored_tensors(model), keys).keys() - seen)
     problems = [f"{what}: {_some(names)}" for what, names in ({"missing": missing} | wrong).items() if names]
     if problems:
         raise PolicyError(f"the weights in {folder} do not fit its config.json; {'; '.join(problems)}")

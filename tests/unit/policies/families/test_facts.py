@@ -75,7 +75,7 @@ def test_the_end_token_is_what_the_template_closes_an_answer_with(tmp_path: Path
         ({"activation_type": "gelu"}, "activation_type is 'gelu', supported is 'silu'"),
         ({"include_bias": True}, "include_bias is True"),
         ({"block_group_size": 2}, "block_group_size is 2"),
-        ({"model_type": "llada2_moe"}, "of model_type 'llada2_moe' and of no family known here"),
+        ({"model_type": "llada3"}, "of model_type 'llada3' and of no family known here"),
         ({"architectures": ["LLaDA2MoeModelLM"]}, "family 'llada' but holds a LLaDA2MoeModelLM"),
         ({"architectures": ["LLaDAMoEModelLM"]}, "config.json lacks hidden_size, num_hidden_layers"),
     ],
