@@ -88,8 +88,9 @@ def _write_weights(policy: Policy, folder: Path, dtype: torch.dtype | None, shar
     keys = KeyMap() if policy.published is None else policy.published.keys
     tensors: dict[str, Callable[[], Tensor]] = {}
     sizes: dict[str, int] = {}
-    stored = {name.replace(".base_layer.", "."): weight for name, weight in stored_tensors(policy.model).items()}
     made = merged_tensors(policy.model)
+    found = {name.replace(".base_layer.", "."): weight for name, weight in stored_tensors(policy.model).items()}
+    stored = {name: found[name] for name in made}
     for name, parts in published_places(stored, keys).items():
         kind = dtype or stored[parts[0][0]].dtype
         tensors[name] = partial(_published, [(made[stock], index) for stock, index in parts], kind)
