@@ -79,7 +79,7 @@ class TaskConfig(Section):
 class SamplerConfig(Section):
     """How completions are decoded. Fields left null take the policy's or the task's value (printed in the plan)."""
 
-    kind: Literal["auto", "masked", "block"] = "auto"
+    kind: Literal["auto", "masked", "block", "revise"] = "auto"
     length: int | None = Field(None, ge=1)
     steps: int | None = Field(None, ge=1)
     block_size: int | None = Field(None, ge=1)
@@ -88,6 +88,8 @@ class SamplerConfig(Section):
     top_k: int = Field(0, ge=0)
     unmasking: Unmasking = "max_probability"
     threshold: float | None = None
+    final_temperature: float | None = Field(None, ge=0.0, description="revise only: the temperature falls towards it")
+    stop_entropy: float | None = Field(None, gt=0.0, description="revise only: ends a stable canvas below this mean")
     max_rows: int = Field(1024, ge=1, description="rows decoded at once")
 
 

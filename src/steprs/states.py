@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .errors import ArgumentError, unknown_name
-from .types import Trajectory
+from .types import Revisions, Trajectory
 
 Coordinate = Literal["auto", "step", "mask", "rank"]
 Scope = Literal["sequence", "block", "within"]
@@ -24,7 +24,8 @@ def state_at(trajectory: Trajectory, step: int) -> Tensor:
 
     Position l is masked in state s iff `unmask_step[l] == -1` or `unmask_step[l] >= s`; state 0 is all masked, and
     any state from a row's `num_steps` on is its final canvas. In block decoding, the blocks that had not begun are
-    masked too, whether or not the sampler had them in its input.
+    masked too, whether or not the sampler had them in its input. Of rollouts that revise their tokens the canvas that
+    was being denoised is what the record says, noise included; canvases after it are masked.
 
     Args:
         trajectory: B rollouts of L completion positions.
@@ -38,8 +39,24 @@ def state_at(trajectory: Trajectory, step: int) -> Tensor:
     """
     if step < 0:
         raise ArgumentError(f"state {step} does not exist; states are counted from 0 (everything masked)")
+    if trajectory.revisions is not None:
+        return _revised_state(trajectory, trajectory.revisions, step)
     revealed_BL = (trajectory.unmask_step_BL >= 0) & (trajectory.unmask_step_BL < step)
     return torch.where(revealed_BL, trajectory.completion_ids_BL, trajectory.mask_token_id)
+
+
+def _revised_state(trajectory: Trajectory, revisions: Revisions, step: int) -> Tensor:
+    """Finished canvases, the recorded one, masks."""
+    begun_BN = (revisions.first_step_BN >= 0) & (revisions.first_step_BN <= step)
+    # A row that took all its steps has finished the canvas it began last, too.
+    over_B = step >= trajectory.num_steps_B
+    current_B1 = (begun_BN.sum(1) - (~over_B).long())[:, None]
+    shown_BW = revisions.canvas_BSW[:, min(step, revisions.canvas_BSW.shape[1] - 1)].long()
+    shown_BL = shown_BW.repeat(1, trajectory.block_index_BL.shape[1] // shown_BW.shape[1])
+    canvas_BL = torch.where(trajectory.block_index_BL == current_B1, shown_BL, trajectory.mask_token_id)
+    canvas_BL = torch.where(trajectory.block_index_BL < current_B1, trajectory.completion_ids_BL, canvas_BL)
+    kept_BL = torch.where(trajectory.unmask_step_BL >= 0, trajectory.completion_ids_BL, trajectory.mask_token_id)
+    return torch.where(over_B[:, None], kept_BL, canvas_BL)
 
 
 def denoising_progress(trajectory: Trajectory, coordinate: Coordinate = "auto", scope: Scope = "sequence") -> Tensor:
@@ -84,12 +101,15 @@ def denoising_progress(trajectory: Trajectory, coordinate: Coordinate = "auto", 
 def progress_is_predictable(trajectory: Trajectory, coordinate: Coordinate = "auto", scope: Scope = "sequence") -> bool:
     """Whether tau of a state was known before its tokens were drawn (logged as `tau_predictable`).
 
-    It was not with `rank`, with `step` where the number of states depends on the data, and, whatever the coordinate,
-    once a rollout ended early: the number of valid tokens, states and blocks is then part of the future. The
-    per-state weighting of the policy gradient is exact only for a predictable tau.
+    It was not with `rank`, with `step` where the number of states depends on the data, with `mask` where tokens are
+    revised (later steps decide which of them count), and, whatever the coordinate, once a rollout ended early: the
+    number of valid tokens, states and blocks is then part of the future. The per-state weighting of the policy
+    gradient is exact only for a predictable tau.
     """
     coordinate = _resolve(trajectory, coordinate, scope)
     if not bool(trajectory.completion_mask_BL.all()):
+        return False
+    if trajectory.decoding.kind == "revise" and coordinate != "step" and scope != "block":
         return False
     return scope == "block" or coordinate == "mask" or (coordinate == "step" and trajectory.steps_fixed)
 
@@ -105,12 +125,17 @@ def merge_steps(trajectory: Trajectory, shrinkage: int) -> Trajectory:
         shrinkage: number of steps that become one; 1 changes nothing.
 
     Raises:
-        ArgumentError: `shrinkage` is below 1.
+        ArgumentError: `shrinkage` is below 1, or the rollouts revised tokens: their states condition each other.
     """
     if shrinkage < 1:
         raise ArgumentError(f"shrinkage is {shrinkage}; it counts the steps that become one state, so give 1 or more")
     if shrinkage == 1:
         return trajectory
+    if trajectory.decoding.kind == "revise":
+        raise ArgumentError(
+            f"loss.shrinkage is {shrinkage}, but each state of a revised canvas is conditioned on the one before, so "
+            "none can be left out; set loss.shrinkage=1"
+        )
     step_BL, revealed_BL = trajectory.unmask_step_BL, trajectory.unmask_step_BL >= 0
     blocks_apart = trajectory.decoding.kind == "block"
     block_BL = trajectory.block_index_BL if blocks_apart else torch.zeros_like(trajectory.block_index_BL)

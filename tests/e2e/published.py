@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import published_gemma
+import published_llada2
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
@@ -20,6 +22,7 @@ from steprs.policies.tiny import word_tokenizer
 from steprs.tasks import get_task
 
 WIDTH, INNER, LAYERS, HEADS, KV_HEADS, HEAD = 32, 48, 2, 4, 2, 8
+EXPERTS = 4
 ROWS = 64  # of the embedding: more than the tokenizer has words, as in the published models
 PAD, EOS, MASK = "<pad>", "<eos>", "<mask>"
 TEMPLATE = (
@@ -58,6 +61,14 @@ LLADA_NAMES = {
     "down": "model.transformer.blocks.{}.ff_out.weight",
 }
 
+# With experts a name has a second place, the expert's number.
+MOE_NAMES = {role: name for role, name in QWEN3_NAMES.items() if role not in ("gate", "up", "down")} | {
+    "router": "model.layers.{}.mlp.gate.weight",
+    "gate": "model.layers.{}.mlp.experts.{}.gate_proj.weight",
+    "up": "model.layers.{}.mlp.experts.{}.up_proj.weight",
+    "down": "model.layers.{}.mlp.experts.{}.down_proj.weight",
+}
+
 LLADA_CONFIG = {
     "activation_type": "silu", "alibi": False, "alibi_bias_max": 8.0, "architectures": ["LLaDAModelLM"],
     "attention_dropout": 0.0, "attention_layer_norm": False, "attention_layer_norm_with_affine": True,
@@ -70,6 +81,18 @@ LLADA_CONFIG = {
     "multi_query_attention": None, "n_heads": HEADS, "n_kv_heads": HEADS, "n_layers": LAYERS, "precision": "amp_bf16",
     "residual_dropout": 0.0, "rms_norm_eps": 1e-05, "rope": True, "rope_full_precision": True, "rope_theta": 500000.0,
     "scale_logits": False, "transformers_version": "4.46.3", "use_cache": False, "weight_tying": False,
+}  # fmt: skip
+LLADA_MOE_CONFIG = {
+    "architectures": ["LLaDAMoEModelLM"], "attention_bias": False, "attention_dropout": 0.0,
+    "auto_map": {"AutoModel": "modeling_lladamoe.LLaDAMoEModelLM"},
+    "clip_qkv": None, "dense_intermediate_size": 96, "expert_intermediate_size": INNER, "hidden_act": "silu",
+    "hidden_size": WIDTH, "initializer_range": 0.02, "max_position_embeddings": 8192, "model_type": "llada",
+    "moe_layer_freq": [1] * LAYERS, "moe_router_enable_expert_bias": False, "moe_router_score_function": "softmax",
+    "norm_topk_prob": None, "num_attention_heads": HEADS, "num_experts": EXPERTS, "num_experts_per_tok": 2,
+    "num_hidden_layers": LAYERS, "num_key_value_heads": HEADS, "partial_rotary_factor": 1, "qk_layernorm": True,
+    "rms_norm_eps": 1e-05, "rope_scaling": None, "rope_theta": 50000, "routed_scaling_factor": 1,
+    "router_aux_loss_coef": 0.01, "router_num_group": None, "router_topk_group": None,
+    "shared_expert_intermediate_size": None, "tie_word_embeddings": False, "use_cache": False, "vocab_size": ROWS,
 }  # fmt: skip
 QWEN_CONFIG = {
     "attention_dropout": 0.0, "hidden_act": "silu", "hidden_size": WIDTH, "initializer_range": 0.02,
@@ -93,6 +116,8 @@ class Layout:
         mask: what the mask token is called.
         template: chat template, whose last closing token ends an answer.
         states_ids: config.json names the special tokens.
+        chosen: experts that each token goes to; None = no experts.
+        shapes: (rows of the embedding) -> tensor shapes by name, for layouts that are unlike the others.
     """
 
     names: Mapping[str, str]
@@ -105,7 +130,9 @@ class Layout:
     mask: str = MASK
     template: str | None = None
     states_ids: bool = True
+    chosen: int | None = None
     extra: Mapping[str, str] = field(default_factory=dict)
+    shapes: Callable[[int], Mapping[str, tuple[int, ...]]] | None = None
 
 
 def qwen(model_type: str, architecture: str, **more: Any) -> dict[str, Any]:
@@ -116,6 +143,10 @@ LAYOUTS = {
     "llada": Layout(
         names=LLADA_NAMES, config=LLADA_CONFIG, kv_heads=HEADS, theta=5e5, eps=1e-5, mask="<|mdm_mask|>",
         extra={"modeling_llada.py": "raise SystemExit('this file must not run')\n"},
+    ),
+    "llada-moe": Layout(
+        names=MOE_NAMES, config=LLADA_MOE_CONFIG, kv_heads=HEADS, theta=5e4, eps=1e-5, mask="<|mask|>", chosen=2,
+        extra={"modeling_lladamoe.py": "raise SystemExit('this file must not run')\n"},
     ),
     "dream": Layout(
         names=QWEN2_NAMES, shifted=True, mask="<|mask|>",
@@ -134,8 +165,18 @@ LAYOUTS = {
         names=QWEN3_NAMES, mask="<|mask|>", template=TEMPLATE,
         config=qwen("a2d-qwen3", "A2DQwen3LMHeadModel", head_dim=HEAD, attention_bias=False),
     ),
+    "llada2": Layout(
+        names={}, shapes=published_llada2.shapes, config=published_llada2.CONFIG, block_size=published_llada2.BLOCK,
+        mask="<|mask|>", extra={"modeling_llada2_moe.py": "raise SystemExit('this file must not run')\n"},
+    ),
+    "diffusion-gemma": Layout(
+        names={}, shapes=published_gemma.shapes, config=published_gemma.CONFIG, block_size=published_gemma.CANVAS,
+        mask="<mask>", states_ids=False,
+    ),
 }  # fmt: skip
-FAMILY_NAMES = tuple(LAYOUTS)
+ALL_NAMES = tuple(LAYOUTS)
+FAMILY_NAMES = tuple(name for name, layout in LAYOUTS.items() if layout.shapes is None)
+"""Layouts that are one stack of layers, whose network is written out in `reference.py`."""
 
 
 def words() -> list[str]:
@@ -163,14 +204,18 @@ def random_tensors(layout: Layout, *, seed: int = 0, rows: int = ROWS) -> dict[s
         "embed": (rows, WIDTH), "final": (WIDTH,), "head": (rows, WIDTH), "norm1": (WIDTH,), "norm2": (WIDTH,),
         "q": (WIDTH, WIDTH), "k": (kv, WIDTH), "v": (kv, WIDTH), "o": (WIDTH, WIDTH), "q_bias": (WIDTH,),
         "k_bias": (kv,), "v_bias": (kv,), "q_norm": (HEAD,), "k_norm": (HEAD,), "gate": (INNER, WIDTH),
-        "up": (INNER, WIDTH), "down": (WIDTH, INNER),
+        "up": (INNER, WIDTH), "down": (WIDTH, INNER), "router": (EXPERTS, WIDTH),
     }  # fmt: skip
     tensors = {}
+    for name, shape in layout.shapes(rows).items() if layout.shapes is not None else ():
+        noise = torch.randn(shape, generator=generator)
+        tensors[name] = 1 + 0.2 * noise if "norm" in name or "scal" in name else noise * 0.25
     for role, name in layout.names.items():
         shape = shapes[role]
-        for layer in range(LAYERS if "{}" in name else 1):
+        for number in range(LAYERS * EXPERTS if ".experts." in name else LAYERS if "{}" in name else 1):
             noise = torch.randn(shape, generator=generator)
-            tensors[name.format(layer)] = 1 + 0.2 * noise if "norm" in role or role == "final" else noise * 0.25
+            place = (number // EXPERTS, number % EXPERTS) if ".experts." in name else (number,)
+            tensors[name.format(*place)] = 1 + 0.2 * noise if "norm" in role or role == "final" else noise * 0.25
     return tensors
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from ..config import PolicyConfig, RiskConfig, RunConfig
 from ..errors import ConfigError
+from ..logprobs import check_precision
+from ..policies.base import Policy
 
 
 def check(config: RunConfig) -> None:
@@ -53,6 +55,27 @@ def _check_risk_is_idle(config: RunConfig) -> None:
                 f"risk.{name} is {getattr(risk, name)!r}, which estimator {config.advantage.estimator!r} knows nothing "
                 "of; leave it out, or set advantage.estimator=steprs-grpo"
             )
+
+
+def check_policy(config: RunConfig, policy: Policy) -> None:
+    """Refuse settings under which rollouts that revise their tokens could not be scored as they were sampled.
+
+    Args:
+        config: resolved.
+        policy: that is trained.
+
+    Raises:
+        ConfigError: names the setting.
+    """
+    if policy.attention != "canvas":
+        return
+    check_precision(policy)
+    if config.loss.logprobs != "trace" or config.loss.shrinkage != 1:
+        raise ConfigError(
+            f"loss.logprobs is {config.loss.logprobs!r} and loss.shrinkage {config.loss.shrinkage}, but family "
+            f"{policy.family!r} revises its tokens: only the recorded states say what they were drawn from, so "
+            "set loss.logprobs=trace and loss.shrinkage=1"
+        )
 
 
 def check_masters(policy: PolicyConfig) -> None:

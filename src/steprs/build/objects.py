@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -18,6 +18,7 @@ from ..policies.loading import Lora, Overrides, load_policy
 from ..rollout.block import BlockDiffusionSampler
 from ..rollout.collect import Sampler
 from ..rollout.masked import MaskedDiffusionSampler
+from ..rollout.revising import RevisingSampler
 from ..schedules import AbstractSchedule
 from ..tasks import get_task
 from ..tasks.base import AbstractTask
@@ -30,6 +31,14 @@ from ..training.settings import (
     StepsUsed,
 )
 from ..types import Decoding
+
+Kind = Literal["masked", "block", "revise"]
+DECODED_AS: Mapping[str, Kind] = {"bidirectional": "masked", "block_causal": "block", "canvas": "revise"}
+SAMPLERS: Mapping[Kind, Callable[..., Sampler]] = {
+    "masked": MaskedDiffusionSampler,
+    "block": BlockDiffusionSampler,
+    "revise": RevisingSampler,
+}
 
 
 def build_task(config: TaskConfig) -> AbstractTask:
@@ -70,11 +79,15 @@ def resolve(config: RunConfig, policy: Policy, task: AbstractTask) -> RunConfig:
     """
     given = config.sampler
     defaults = policy.decoding_defaults
-    kind = given.kind if given.kind != "auto" else "block" if policy.attention == "block_causal" else "masked"
+    kind = DECODED_AS[policy.attention] if given.kind == "auto" else given.kind
     length = given.length or defaults.get("length") or task.completion_length
     block = given.block_size or policy.block_size or defaults.get("block_size") or length
-    # The checkpoint's number of steps belongs to its length; another length gets a step a token.
-    steps = given.steps or (defaults.get("steps") if length == defaults.get("length") else None) or length
+    # The checkpoint's number of steps belongs to its length; another length gets a step a token. Canvases that are
+    # revised are all like the first.
+    same = length == defaults.get("length")
+    steps = given.steps or (defaults.get("steps") if same else None) or length
+    if given.steps is None and policy.attention == "canvas" and defaults.get("steps"):
+        steps = defaults["steps"] * length // block
     filled = {"kind": kind, "length": length, "block_size": block, "steps": steps}
     budget = config.train.token_budget
     if budget == "auto":
@@ -99,14 +112,13 @@ def build_sampler(config: SamplerConfig, policy: Policy) -> Sampler:
     """
     if config.length is None or config.steps is None or config.block_size is None:
         raise ConfigError("sampler.length, steps and block_size are not resolved; call build.resolve first")
-    causal = policy.attention == "block_causal"
-    if causal != (config.kind == "block"):
+    kind = DECODED_AS[policy.attention]
+    if config.kind != kind:
         raise ConfigError(
-            f"sampler.kind is {config.kind!r} but this policy's attention is {policy.attention}; "
-            f"use {'block' if causal else 'masked'!r} or 'auto'"
+            f"sampler.kind is {config.kind!r} but this policy's attention is {policy.attention}; use {kind!r} or 'auto'"
         )
     decoding = Decoding(
-        kind="block" if causal else "masked",
+        kind=kind,
         length=config.length,
         steps=config.steps,
         block_size=config.block_size,
@@ -115,8 +127,10 @@ def build_sampler(config: SamplerConfig, policy: Policy) -> Sampler:
         top_k=config.top_k,
         unmasking=config.unmasking,
         threshold=config.threshold,
+        final_temperature=config.final_temperature,
+        stop_entropy=config.stop_entropy,
     )
-    return BlockDiffusionSampler(decoding=decoding) if causal else MaskedDiffusionSampler(decoding=decoding)
+    return SAMPLERS[kind](decoding=decoding)
 
 
 # Names in YAML -> the schedule, from (start, end) already multiplied by the scale.

@@ -7,7 +7,7 @@ from ..estimators.stepwise import StepRSGRPO
 from ..policies.base import Policy
 from ..tasks.base import AbstractTask
 from ..types import Decoding
-from .checks import check
+from .checks import check, check_policy
 from .objects import build_estimator, build_policy, build_sampler, build_task, described, resolve
 
 MIB = 2**20
@@ -28,6 +28,7 @@ def plan_text(config: RunConfig) -> str:
     policy = build_policy(config.policy)
     config = resolve(config, policy, task)
     check(config)
+    check_policy(config, policy)
     budget = int(config.train.token_budget)
     sampler = build_sampler(config.sampler, policy)
     weights = sum(weight.numel() for weight in policy.module.parameters())
@@ -82,6 +83,10 @@ def tokens_per_rollout(policy: Policy, task: AbstractTask, decoding: Decoding, s
         per_block = -(-decoding.steps * decoding.block_size // decoding.length)
         noisy = decoding.length * min(per_block, states or per_block)
         return prompt + decoding.length - decoding.block_size + noisy
+    if policy.attention == "canvas":
+        canvases = decoding.length // decoding.block_size
+        clean = prompt * canvases + decoding.block_size * canvases * (canvases - 1) // 2
+        return clean + decoding.block_size * min(decoding.steps, states or decoding.steps)
     return (prompt + decoding.length) * min(decoding.steps, states or decoding.steps)
 
 
@@ -91,7 +96,7 @@ def memory_bytes(config: RunConfig, policy: Policy, weights: int, trained: int) 
     Activations are counted as 34 hidden-size numbers a token and layer (one with gradient checkpointing), and a
     chunk of logits; attention scores of the eager backend come on top for long rows.
     """
-    model = policy.model.config
+    model = policy.model.config.get_text_config()
     half = 2 if str(policy.compute_dtype) == "torch.bfloat16" else 4
     kept = 1 if config.policy.gradient_checkpointing else 34
     budget = int(config.train.token_budget)

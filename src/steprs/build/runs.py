@@ -27,7 +27,7 @@ from ..training.distributed import make_accelerator, my_prompts
 from ..training.folder import RunFolder
 from ..types import Problem
 from .calibrating import CALIBRATION, check_frozen, measured_scale
-from .checks import check
+from .checks import check, check_policy
 from .control import with_matched_constant
 from .objects import build_estimator, build_policy, build_sampler, build_task, loop_settings, resolve
 
@@ -163,6 +163,7 @@ def _objects(
     policy = build_policy(config.policy, path=weights, device=accelerator.device, seed=config.seed)
     config = resolve(config, policy, task)
     check(config)
+    check_policy(config, policy)
     my_prompts(config.train.prompts_per_update, accelerator)
     sampler = build_sampler(config.sampler, policy)
     train_problems, dev_problems = _usable_problems(config, policy, task, folder, accelerator)

@@ -178,8 +178,10 @@ def ever_right(
         max_rows: rollouts of one forward.
 
     Returns:
-        B truth values; None where rollouts have no state between the first and the last.
+        B truth values; None where rollouts have no state between the first and the last, or revise their tokens.
     """
+    if trajectory.revisions is not None:
+        return None  # a canvas of noise has no masked positions to complete
     block = trajectory.decoding.kind == "block"
     last_B = trajectory.block_index_BL.masked_fill(~trajectory.completion_mask_BL, 0).amax(1)
     last_B = last_B if block else trajectory.num_steps_B - 1

@@ -76,6 +76,11 @@ def make_canvas(trajectory: Trajectory, policy: Policy, noise: Noise) -> Canvas:
 
 def _check_kind(trajectory: Trajectory, policy: Policy) -> None:
     decoding = trajectory.decoding
+    if policy.attention == "canvas" or decoding.kind == "revise":
+        raise ArgumentError(
+            "rollouts that revise their tokens have no masked states to score, so loss.logprobs must be 'trace', which "
+            "reads the recorded ones with the canvas policy that decoded them"
+        )
     expected = "block" if policy.attention == "block_causal" else "masked"
     if decoding.kind != expected:
         raise ArgumentError(

@@ -14,6 +14,7 @@ from ..policies.base import Policy
 from ..types import Trajectory
 from .canvas import Canvas, make_canvas
 from .noise import Noise
+from .revised import RevisedBatch, empty_revised
 from .segments import CLEAN, Segments, lay_out
 
 DEFAULT_TOKEN_BUDGET = 4096
@@ -113,6 +114,7 @@ def make_plan(trajectory: Trajectory, policy: Policy, noise: Noise, token_budget
     canvas = make_canvas(trajectory, policy, noise)
     if not bool(canvas.scored_BW.any()):
         return []
+    assert policy.attention != "canvas", "make_canvas refuses it"
     segments = lay_out(canvas, policy.attention, token_budget)
     length_R = torch.zeros(int(segments.row_S[-1]) + 1, dtype=torch.int64, device=segments.row_S.device)
     length_R = length_R.index_add(0, segments.row_S, segments.size_S)
@@ -126,7 +128,9 @@ def make_plan(trajectory: Trajectory, policy: Policy, noise: Noise, token_budget
     return batches
 
 
-def pad_plan(plan: Sequence[ScoringBatch], count: int, trajectory: Trajectory) -> list[ScoringBatch]:
+def pad_plan(
+    plan: Sequence[ScoringBatch | RevisedBatch], count: int, trajectory: Trajectory
+) -> list[ScoringBatch | RevisedBatch]:
     """The plan, lengthened to `count` batches by ones that score nothing.
 
     Processes of a distributed run must call the model equally often; a padding batch is one forward of one token
@@ -142,7 +146,8 @@ def pad_plan(plan: Sequence[ScoringBatch], count: int, trajectory: Trajectory) -
     """
     if len(plan) > count:
         raise ArgumentError(f"the plan holds {len(plan)} batches, more than the {count} asked for")
-    return [*plan, *[_empty_batch(trajectory)] * (count - len(plan))]
+    empty = _empty_batch(trajectory) if trajectory.revisions is None else empty_revised(trajectory)
+    return [*plan, *[empty] * (count - len(plan))]
 
 
 def _empty_batch(trajectory: Trajectory) -> ScoringBatch:

@@ -17,7 +17,8 @@ from ..errors import ArgumentError, ConfigError
 from ..policies.base import Policy
 from ..policies.distribution import forbidden_ids, picked_logprobs
 from ..types import Decoding, Trajectory
-from .plan import PackedRows, ScoringBatch
+from .plan import ScoringBatch
+from .revised import RevisedBatch
 
 HEAD_ELEMENTS = 2**24
 """Most logits alive at once: 64 MiB in float32, 132 rows of a vocabulary of 126,464."""
@@ -42,7 +43,7 @@ class TokenScores:
 
 
 def score_batch(
-    policy: Policy, trajectory: Trajectory, batch: ScoringBatch, *, head_elements: int = HEAD_ELEMENTS
+    policy: Policy, trajectory: Trajectory, batch: ScoringBatch | RevisedBatch, *, head_elements: int = HEAD_ELEMENTS
 ) -> TokenScores:
     """Score one micro-batch of a plan.
 
@@ -59,27 +60,45 @@ def score_batch(
     Raises:
         ArgumentError: a stored support lacks the token that was sampled.
     """
-    rows = batch.pack()
-    at = (rows.row_N, rows.pos_N)
     device = policy.device
+    revised = batch.pack(trajectory) if isinstance(batch, RevisedBatch) else None
+    packed = batch.pack() if isinstance(batch, ScoringBatch) else None
+    rows = revised or packed
+    assert rows is not None
+    at = (rows.row_N, rows.pos_N)
     support_BLK = trajectory.support_ids_BLK
     score = _scorer(
         trajectory.decoding,
         trajectory.completion_ids_BL[at].to(device),
         None if support_BLK is None else support_BLK[at].to(device),
         forbidden_ids(policy),
+        temperature_N=None if revised is None else revised.temperature_N.to(device),
     )
-    scores_N2 = policy.logits(
-        rows.ids_RT.to(device),
-        attention_mask=rows.mask_R1TT.to(device),
-        position_ids=rows.position_ids_RT.to(device),
-        select_BT=rows.select_RT.to(device),
-        reduce=lambda head, hidden_NH: _in_chunks(score, head, hidden_NH, max(1, head_elements // policy.vocab_size)),
+
+    def reduce(head: Callable[[Tensor], Tensor], hidden_NH: Tensor) -> Tensor:
+        return _in_chunks(score, head, hidden_NH, max(1, head_elements // policy.vocab_size))
+
+    if packed is None:
+        assert revised is not None
+        scores_N2 = policy.read_canvas(revised.states.to(device), reduce)
+    else:
+        scores_N2 = policy.logits(
+            packed.ids_RT.to(device),
+            attention_mask=packed.mask_R1TT.to(device),
+            position_ids=packed.position_ids_RT.to(device),
+            select_BT=packed.select_RT.to(device),
+            reduce=reduce,
+        )
+    return TokenScores(
+        logprobs_N=scores_N2[:, 0],
+        entropies_N=scores_N2[:, 1].detach(),
+        row_N=rows.row_N.to(device),
+        pos_N=rows.pos_N.to(device),
+        weight_N=rows.weight_N.to(device),
     )
-    return _collect(scores_N2, rows)
 
 
-def score_plan(policy: Policy, trajectory: Trajectory, plan: Iterable[ScoringBatch]) -> Tensor:
+def score_plan(policy: Policy, trajectory: Trajectory, plan: Iterable[ScoringBatch | RevisedBatch]) -> Tensor:
     """Log-probabilities of a whole plan as one differentiable [B, L]; 0 where a token was not scored."""
     parts = [score_batch(policy, trajectory, batch) for batch in plan]
     shape = trajectory.completion_ids_BL.shape
@@ -113,18 +132,27 @@ def _truncates(decoding: Decoding) -> bool:
 
 
 def _scorer(
-    decoding: Decoding, token_N: Tensor, support_NK: Tensor | None, forbidden: tuple[int, ...]
+    decoding: Decoding,
+    token_N: Tensor,
+    support_NK: Tensor | None,
+    forbidden: tuple[int, ...],
+    temperature_N: Tensor | None = None,
 ) -> Callable[[Tensor, slice], Tensor]:
-    """A function from logits of some of the tokens to [n, 2]: log-probability and entropy."""
+    """A function from logits of some of the tokens to [n, 2]: log-probability and entropy.
+
+    With `temperature_N` each token has a temperature of its own, and the one of `decoding` counts no more.
+    """
     if support_NK is not None and not bool((support_NK == token_N[:, None]).any(-1).all()):
         raise ArgumentError("a stored support lacks the token that was sampled from it; store it with the rollout")
     repeat = support_NK is None and _truncates(decoding)
 
     def score(logits_NV: Tensor, part: slice) -> Tensor:
+        if temperature_N is not None:
+            logits_NV = logits_NV / temperature_N[part, None]
         return picked_logprobs(
             logits_NV,
             token_N[part],
-            temperature=decoding.temperature,
+            temperature=decoding.temperature if temperature_N is None else 1.0,
             forbidden_ids=forbidden,
             support_ids_NK=None if support_NK is None else support_NK[part],
             top_p=decoding.top_p if repeat else 1.0,
@@ -149,14 +177,3 @@ def _in_chunks(
     if not torch.is_grad_enabled():
         return torch.cat([run(hidden_NH[part], part) for part in parts])
     return torch.cat([checkpoint(run, hidden_NH[part], part, use_reentrant=False) for part in parts])
-
-
-def _collect(scores_N2: Tensor, rows: PackedRows) -> TokenScores:
-    device = scores_N2.device
-    return TokenScores(
-        logprobs_N=scores_N2[:, 0],
-        entropies_N=scores_N2[:, 1].detach(),
-        row_N=rows.row_N.to(device),
-        pos_N=rows.pos_N.to(device),
-        weight_N=rows.weight_N.to(device),
-    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -12,6 +14,7 @@ from ..states import merge_steps
 from ..types import Trajectory
 from .noise import Noise, check_keys
 from .plan import DEFAULT_TOKEN_BUDGET, ScoringBatch, make_plan
+from .revised import RevisedBatch, plan_revised
 from .score import score_plan
 
 
@@ -24,7 +27,7 @@ def plan_trace(
     shrinkage: int = 1,
     states_per_rollout: int | None = None,
     keys_B: Tensor | None = None,
-) -> list[ScoringBatch]:
+) -> Sequence[ScoringBatch | RevisedBatch]:
     """Micro-batches that score the recorded denoising states.
 
     With `states_per_rollout = n`, n of a rollout's S states that reveal valid tokens are drawn without replacement
@@ -51,6 +54,8 @@ def plan_trace(
             raise ArgumentError(f"states_per_rollout is {states_per_rollout}; give a count >= 1, or None for all")
         keys_B = check_keys(keys_B, scored_BL.shape[0], "states_per_rollout")
         scored_BL, weight_B = _draw_states(trajectory.unmask_step_BL, scored_BL, states_per_rollout, keys_B)
+    if trajectory.revisions is not None:
+        return plan_revised(trajectory, policy, scored_BL, weight_B, token_budget)
     noise = Noise(state_BL=trajectory.unmask_step_BL, cumulative=True, scored_BL=scored_BL, weight_B=weight_B)
     return make_plan(trajectory, policy, noise, token_budget)
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ..errors import DependencyError, PolicyError
 from .family import KeyMap
+from .weights import stored_tensors, tied_names
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."
@@ -24,7 +25,10 @@ _PREFIX = "base_model.model."
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lora:
-    """Low-rank adapters: `rank`, `alpha` (the update is scaled by alpha / rank), `dropout`, and where they sit."""
+    """Low-rank adapters: `rank`, `alpha` (the update is scaled by alpha / rank), `dropout`, and where they sit.
+
+    "all-linear" is every matrix but the head's; of a mixture of experts those of the attention alone.
+    """
 
     rank: int = 16
     alpha: float = 32.0
@@ -40,6 +44,10 @@ def add_adapters(model: nn.Module, lora: Lora) -> nn.Module:
     """
     peft = _peft()
     targets = lora.target_modules if isinstance(lora.target_modules, str) else list(lora.target_modules)
+    if targets == "all-linear" and any(name.endswith(".experts") for name, _ in model.named_modules()):
+        # Experts are stacked in one tensor; peft would adapt it as one matrix, which no published layout can hold.
+        linear = {name.rpartition(".")[2] for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+        targets = sorted(linear - {"lm_head"})
     options: dict[str, Any] = {"r": lora.rank, "lora_alpha": lora.alpha, "lora_dropout": lora.dropout}
     adapted: nn.Module = peft.get_peft_model(model, peft.LoraConfig(target_modules=targets, **options))
     return adapted
@@ -116,7 +124,7 @@ def _read(folder: Path, keys: KeyMap) -> dict[str, Tensor]:
 
 
 def merged_tensors(model: nn.Module) -> Mapping[str, Callable[[], Tensor]]:
-    """Name -> a function that gives the weight with its adapter added; one such sum is alive at a time.
+    """Stored name -> a function that gives the weight with its adapter added; one such sum is alive at a time.
 
     Args:
         model: the transformers model inside the adapters.
@@ -125,10 +133,11 @@ def merged_tensors(model: nn.Module) -> Mapping[str, Callable[[], Tensor]]:
     ['bias', 'weight']
     """
     found: dict[str, Callable[[], Tensor]] = {}
-    for name, weight in model.named_parameters():
-        if ".lora_" in name:
-            continue
+    tied = tied_names(model)
+    for name, weight in stored_tensors(model).items():
         plain = name.replace(".base_layer.", ".")
+        if ".lora_" in name or plain in tied:
+            continue
         if plain == name or not name.endswith(".weight"):
             found[plain] = weight.detach
         else:

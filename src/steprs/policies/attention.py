@@ -51,6 +51,67 @@ def block_causal_mask(block_BT: Tensor, valid_BT: Tensor) -> Tensor:
     return _with_self((seen_BTT & valid_BT[:, None, :])[:, None])
 
 
+def causal_mask(valid_BT: Tensor) -> Tensor:
+    """A query sees the real tokens up to itself.
+
+    Args:
+        valid_BT: bool [B, T], false on padding.
+
+    Returns:
+        bool [B, 1, T, T].
+
+    >>> causal_mask(torch.tensor([[False, True, True]]))[0, 0].int().tolist()
+    [[1, 0, 0], [0, 1, 0], [0, 1, 1]]
+    """
+    valid_BT = _as_valid(valid_BT)
+    length = valid_BT.shape[1]
+    before_TT = torch.ones(length, length, dtype=torch.bool, device=valid_BT.device).tril()
+    return _with_self((before_TT & valid_BT[:, None, :])[:, None])
+
+
+def canvas_mask(block_BT: Tensor, valid_BT: Tensor) -> Tensor:
+    """Every block as a canvas behind the encoded text: it sees the blocks before it encoded, and all of itself.
+
+    Args:
+        block_BT: int64 [B, T], block of each position; its value on padding does not matter.
+        valid_BT: bool [B, T], false on padding.
+
+    Returns:
+        bool [B, 1, T, 2 * T]: the encoded tokens, then the canvas's own.
+
+    >>> canvas_mask(torch.tensor([[0, 1, 1]]), torch.ones(1, 3, dtype=torch.bool))[0, 0].int().tolist()
+    [[0, 0, 0, 1, 0, 0], [1, 0, 0, 0, 1, 1], [1, 0, 0, 0, 1, 1]]
+    """
+    valid_B1T = _as_valid(valid_BT)[:, None, :]
+    before_BTT = (block_BT[:, None, :] < block_BT[:, :, None]) & valid_B1T
+    own_BTT = (block_BT[:, None, :] == block_BT[:, :, None]) & valid_B1T
+    return torch.cat((before_BTT[:, None], _with_self(own_BTT[:, None])), dim=-1)
+
+
+def windowed(mask_B1TS: Tensor, first_BT: Tensor, key_BS: Tensor) -> Tensor:
+    """The mask without the keys at positions below the first one that each query may see (sliding attention).
+
+    Args:
+        mask_B1TS: bool [B, 1, T, S].
+        first_BT: int64 [B, T], position ids.
+        key_BS: int64 [B, S], position ids.
+
+    >>> windowed(torch.ones(1, 1, 2, 3, dtype=torch.bool), torch.tensor([[0, 1]]), torch.tensor([[0, 1, 2]])).int()
+    tensor([[[[1, 1, 1],
+              [0, 1, 1]]]], dtype=torch.int32)
+    """
+    return mask_B1TS & (key_BS[:, None, :] >= first_BT[:, :, None])[:, None]
+
+
+def count_before(valid_BT: Tensor) -> Tensor:
+    """Number of real tokens before each position, the position id of a left-padded row.
+
+    >>> count_before(torch.tensor([[False, True, True]])).tolist()
+    [[0, 0, 1]]
+    """
+    return (valid_BT.long().cumsum(dim=-1) - valid_BT.long()).clamp_min(0)
+
+
 def packed_mask(block_RT: Tensor, stream_RT: Tensor, valid_RT: Tensor) -> Tensor:
     """Many noisy states of one sequence in one row, each seeing exactly what it would see alone.
 

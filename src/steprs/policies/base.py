@@ -21,6 +21,8 @@ from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import ArgumentError, PolicyError
 from . import attention as masks
+from .attention import count_before
+from .canvas_states import CanvasStates, canvas_of_blocks
 from .saving import MANIFEST, Published, save_policy
 from .shift import rows_before
 
@@ -92,7 +94,8 @@ class Policy:
         module: holds the weights (float32 masters); possibly wrapped by a parallel engine.
         tokenizer: pads on the left.
         family: the key of `loading.FAMILIES` that made it.
-        attention: "bidirectional" (everybody sees everybody) or "block_causal".
+        attention: "bidirectional" (everybody sees everybody), "block_causal", or "canvas": every block is a canvas
+            that sees all of itself and the encoded text before it, and whose tokens are revised.
         block_size: positions decoded together; None when the family fixes none.
         prompt_block: "whole": the prompt is block 0 and completion blocks start after it; "aligned": blocks are
             counted from the first real token.
@@ -105,7 +108,7 @@ class Policy:
     module: nn.Module
     tokenizer: PreTrainedTokenizerBase
     family: str
-    attention: Literal["bidirectional", "block_causal"]
+    attention: Literal["bidirectional", "block_causal", "canvas"]
     mask_token_id: int
     eos_token_id: int
     pad_token_id: int
@@ -139,7 +142,9 @@ class Policy:
             select_BT: bool [B, T]; only these positions reach the head.
             cache: from `new_cache`.
             block_BT: from `block_layout`, for the family's own mask of a block-causal policy. Without it the
-                last `decoding_defaults["length"]` positions are taken for the completion.
+                last `decoding_defaults["length"]` positions are taken for the completion. With "canvas" attention
+                each block is taken as a canvas in its first state, behind the encoded blocks before it; neither a
+                4-D mask nor a cache is understood then.
             reduce: called as `reduce(head, hidden_NH)` in the head's place; its result is returned as it is.
 
         Returns:
@@ -149,15 +154,32 @@ class Policy:
         Raises:
             ArgumentError: a mask that is not boolean or has a shape that fits nothing above.
         """
+        if self.attention == "canvas":
+            if cache is not None or (attention_mask is not None and attention_mask.dim() != 2):
+                raise ArgumentError("a canvas policy takes attention_mask as None or bool [B, T], and no cache")
+            valid_BT = torch.ones_like(ids_BT, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
+            block_BT = self._last_blocks(valid_BT) if block_BT is None else block_BT
+            states = canvas_of_blocks(ids_BT, valid_BT, block_BT, position_BT=position_ids, select_BT=select_BT)
+            logits_NV = self.read_canvas(states, reduce)
+            return logits_NV if select_BT is not None else logits_NV.unflatten(0, ids_BT.shape)
         mask_B1TS, default_positions_BT = self._mask_and_positions(ids_BT, attention_mask, block_BT, cache)
         positions_BT = default_positions_BT if position_ids is None else position_ids
         implementation = self.model.config._attn_implementation
         if implementation == "flex_attention" and ids_BT.device.type != "cuda":
             raise PolicyError("flex_attention runs on CUDA only here; use attention='eager' or 'sdpa' on this device")
         select = rows_before(mask_B1TS, positions_BT, select_BT) if self.shifted else select_BT
-        with self._autocast(ids_BT.device.type):
+        with self.autocast():
             mask = masks.to_backend(mask_B1TS, implementation, self.compute_dtype)
             return self.module(ids_BT, mask, positions_BT, select, cache, reduce)
+
+    def read_canvas(self, states: CanvasStates, reduce: Reduce | None = None) -> Tensor:
+        """Logits [N, V] of a canvas policy at the selected positions of canvas states, see `CanvasModule`."""
+        implementation = self.model.config.get_text_config()._attn_implementation
+        if implementation == "flex_attention":
+            raise PolicyError("a canvas policy runs with attention='eager' or 'sdpa'")
+        with self.autocast():
+            logits: Tensor = self.module(states, reduce)
+            return logits
 
     def _mask_and_positions(
         self, ids_BT: Tensor, attention_mask: Tensor | None, block_BT: Tensor | None, cache: DynamicCache | None
@@ -187,10 +209,12 @@ class Policy:
         """Who sees whom when nothing else is asked for: bool [B, 1, T, T]."""
         if self.attention == "bidirectional":
             return masks.full_mask(valid_BT)
-        if block_BT is None:
-            length = min(self._completion_length(), valid_BT.shape[1])
-            block_BT = self.block_layout(valid_BT[:, : valid_BT.shape[1] - length], length)
-        return masks.block_causal_mask(block_BT, valid_BT)
+        return masks.block_causal_mask(self._last_blocks(valid_BT) if block_BT is None else block_BT, valid_BT)
+
+    def _last_blocks(self, valid_BT: Tensor) -> Tensor:
+        """Blocks of rows whose last positions are a completion of the checkpoint's own length."""
+        length = min(self._completion_length(), valid_BT.shape[1])
+        return self.block_layout(valid_BT[:, : valid_BT.shape[1] - length], length)
 
     def _completion_length(self) -> int:
         if self.prompt_block == "aligned":
@@ -306,16 +330,8 @@ class Policy:
             "decoding": dict(self.decoding_defaults),
         }
 
-    def _autocast(self, device_type: str) -> contextlib.AbstractContextManager[Any]:
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """The number format that forwards compute in."""
         if self.compute_dtype == torch.float32:
             return contextlib.nullcontext()
-        return torch.autocast(device_type, dtype=self.compute_dtype)
-
-
-def count_before(valid_BT: Tensor) -> Tensor:
-    """Number of real tokens before each position, the position id of a left-padded row.
-
-    >>> count_before(torch.tensor([[False, True, True]])).tolist()
-    [[0, 0, 1]]
-    """
-    return (valid_BT.long().cumsum(dim=-1) - valid_BT.long()).clamp_min(0)
+        return torch.autocast(self.device.type, dtype=self.compute_dtype)

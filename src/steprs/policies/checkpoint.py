@@ -124,7 +124,11 @@ def recognise(checkpoint: Checkpoint, families: Mapping[str, Family], asked: str
 
 
 def _by_model_type(checkpoint: Checkpoint, families: Iterable[Family]) -> Family | None:
-    return next((family for family in families if checkpoint.model_type in family.model_types), None)
+    """Of several families that share a `model_type`, the one whose architecture it is, else the first."""
+    found = [family for family in families if checkpoint.model_type in family.model_types]
+    return next(
+        (family for family in found if checkpoint.architecture in family.architectures), next(iter(found), None)
+    )
 
 
 def _describe(checkpoint: Checkpoint) -> str:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ArgumentError
+from ..types import Decoding
 
 
 class SpecialTokens(Protocol):
@@ -43,6 +44,23 @@ def forbidden_ids(policy: SpecialTokens) -> tuple[int, ...]:
     """
     ids = {policy.mask_token_id, policy.pad_token_id} - {policy.eos_token_id}
     return tuple(sorted(ids))
+
+
+def canvas_temperatures(decoding: Decoding) -> tuple[float, ...]:
+    """Temperature of each step of a canvas whose tokens are revised.
+
+    In step i of N (from 0) it is `final + (first - final) * (N - i) / N`, the schedule of DiffusionGemma's published
+    sampler: the first step has the first temperature, and the final one is approached. Argmax decoding has
+    temperature 1 for what conditions the next step.
+
+    >>> decoding = Decoding(kind="revise", length=8, steps=8, block_size=4, temperature=0.8, final_temperature=0.4)
+    >>> [round(temperature, 1) for temperature in canvas_temperatures(decoding)]
+    [0.8, 0.7, 0.6, 0.5]
+    """
+    steps = decoding.steps * decoding.block_size // decoding.length
+    first = decoding.temperature or 1.0
+    final = first if decoding.final_temperature is None else decoding.final_temperature
+    return tuple(final + (first - final) * (steps - index) / steps for index in range(steps))
 
 
 def token_logprobs(

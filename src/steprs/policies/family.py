@@ -7,7 +7,7 @@ One file a family makes one `Family`; `loading.FAMILIES` lists them. Published f
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
@@ -28,6 +28,9 @@ class KeyMap:
 
     Attributes:
         modules: published module name -> stock module name, `*` for the layer's number. Empty: the names are the same.
+        joined: published module -> stock modules whose rows it holds one below the other, in the stock order.
+        experts: the files hold a tensor for each expert and projection (`experts.7.up_proj.weight`), the stock class
+            one for all of them (`experts.gate_up_proj`, gate above up, and `experts.down_proj`).
 
     >>> keys = KeyMap(modules={"transformer.blocks.*.attn_out": "model.layers.*.self_attn.o_proj"})
     >>> keys.stock("transformer.blocks.7.attn_out.weight")
@@ -37,26 +40,53 @@ class KeyMap:
     """
 
     modules: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    joined: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    experts: bool = False
+
+    def pieces(self, name: str, shape: Sequence[int]) -> dict[str, tuple[int | slice, ...]]:
+        """The published tensors that make up a stock one, each with the place it has there.
+
+        >>> KeyMap(experts=True).pieces("model.layers.0.mlp.experts.gate_up_proj", (1, 8, 4))
+        {'model.layers.0.mlp.experts.0.gate_proj.weight': (0, slice(0, 4, None)), \
+'model.layers.0.mlp.experts.0.up_proj.weight': (0, slice(4, 8, None))}
+        >>> KeyMap(experts=True).pieces("lm_head.weight", (8, 4))
+        {'lm_head.weight': ()}
+        """
+        front, _, leaf = name.rpartition(".experts.")
+        if not self.experts or leaf not in ("gate_up_proj", "down_proj"):
+            return {self.published(name): ()}
+        half = shape[1] // 2
+        places: dict[str, tuple[int | slice, ...]] = {"down_proj": ()}
+        if leaf == "gate_up_proj":
+            places = {"gate_proj": (slice(0, half),), "up_proj": (slice(half, 2 * half),)}
+        return {
+            f"{front}.experts.{expert}.{projection}.weight": (expert, *place)
+            for expert in range(shape[0])
+            for projection, place in places.items()
+        }
 
     def stock(self, name: str) -> str | None:
         """The stock name of a published tensor; None for one that the layout does not have."""
         return _renamed(name, self.modules) if self.modules else name
 
     def published(self, name: str) -> str:
-        """The published name of a stock tensor."""
+        """The published name of a stock tensor, or of the one that it is joined into."""
         if not self.modules:
             return name
-        found = _renamed(name, {stock: published for published, stock in self.modules.items()})
+        table = {stock: published for published, stock in self.modules.items()}
+        table |= {stock: published for published, parts in self.joined.items() for stock in parts}
+        found = _renamed(name, table)
         assert found is not None, f"the key map lacks {name}"
         return found
 
 
 def _renamed(name: str, table: Mapping[str, str]) -> str | None:
+    """By the module's name or, where more than that differs, the tensor's own."""
     number = _LAYER.search(name)
-    module, _, kind = _LAYER.sub(".*.", name, count=1).rpartition(".")
-    if module not in table:
-        return None
-    return f"{table[module]}.{kind}".replace("*", number[1] if number else "")
+    starred = _LAYER.sub(".*.", name, count=1)
+    module, _, kind = starred.rpartition(".")
+    renamed = table.get(starred) or (f"{table[module]}.{kind}" if module in table else None)
+    return None if renamed is None else renamed.replace("*", number[1] if number else "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,6 +100,7 @@ class Family:
         stock_config: see `StockConfig`; None where code of the checkpoint's own runs.
         keys: tensor names.
         attention: who sees whom; "by block size": block-causal where a block size is stated, else bidirectional.
+        frozen: stock modules that are loaded and saved but never trained.
         shifted: the head predicts the next token.
         prompt_block: where blocks are counted from, see `Policy`.
         block_size_fields: names under which config.json may state the block size, the first one found.
@@ -85,7 +116,8 @@ class Family:
     architectures: tuple[str, ...]
     stock_config: StockConfig | None = None
     keys: KeyMap = KeyMap()
-    attention: Literal["bidirectional", "block_causal", "by block size"] = "bidirectional"
+    attention: Literal["bidirectional", "block_causal", "canvas", "by block size"] = "bidirectional"
+    frozen: tuple[str, ...] = ()
     shifted: bool = False
     prompt_block: Literal["whole", "aligned"] = "whole"
     block_size_fields: tuple[str, ...] = ()

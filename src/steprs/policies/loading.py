@@ -15,13 +15,17 @@ from . import adapters
 from .a2d import A2D
 from .adapters import Lora
 from .base import Policy, PolicyModule, Published
+from .canvas import CanvasModule
 from .checkpoint import Checkpoint, find_folder, load_tokenizer, read_checkpoint, recognise
+from .diffusion_gemma import DIFFUSION_GEMMA
 from .dream import DREAM
 from .dtypes import resolve_dtype
 from .facts import Overrides, block_size, is_shifted, special_tokens
 from .family import Family
 from .fast_dllm_v2 import FAST_DLLM_V2
 from .llada import LLADA
+from .llada2 import LLADA2
+from .llada_moe import LLADA_MOE
 from .placing import DeviceMap, placement, spread
 from .remote import REMOTE, load_module
 from .sdar import SDAR
@@ -37,11 +41,14 @@ Attention = Literal["auto", "eager", "sdpa", "flex_attention"]
 FAMILIES: Mapping[str, Family] = {
     "tiny": TINY,
     "llada": LLADA,
+    "llada-moe": LLADA_MOE,
+    "llada2": LLADA2,
     "dream": DREAM,
     "sdar": SDAR,
     "trado": SDAR,
     "fast-dllm-v2": FAST_DLLM_V2,
     "a2d": A2D,
+    "diffusion-gemma": DIFFUSION_GEMMA,
     "remote": REMOTE,
 }
 
@@ -89,6 +96,7 @@ def load_policy(
         raise PolicyError(unknown_name("policy family", family, FAMILIES))
     checkpoint = read_checkpoint(_find(name_or_path, revision))
     found = recognise(checkpoint, FAMILIES, family)
+    _check_options(found, attention, lora)
     base = _base(checkpoint, name_or_path, revision, lora)
     spread_out = device_map is not None and torch.cuda.is_available()
     place = torch.device(device or ("cuda" if spread_out else "cpu"))
@@ -176,7 +184,28 @@ def _stock_module(
     model = empty_model(config, dtype=dtype, implementation=implementation)
     placed = placement(model, device_map, place)
     load_weights(model, weights, family.keys, place=placed.of, dtype=dtype)
-    return PolicyModule(spread(model, placed))
+    for name, weight in model.named_parameters():
+        weight.requires_grad_(not name.startswith(family.frozen))
+    module = CanvasModule if family.attention == "canvas" else PolicyModule
+    return module(spread(model, placed))
+
+
+def _check_options(family: Family, attention: str, lora: Lora | None) -> None:
+    """Refuse what is not there for a family."""
+    if lora is not None and family.keys.joined:
+        raise PolicyError(
+            f"the published layout of family {family.name!r} joins matrices that are apart here, so adapters could not "
+            "be written in it; train all weights (policy.lora=null)"
+        )
+    if family.attention != "canvas":
+        return
+    if lora is not None:
+        raise PolicyError(
+            f"family {family.name!r} shares its weights between encoder and decoder, and adapters would differ between "
+            "the two; train all weights (policy.lora=null)"
+        )
+    if attention == "flex_attention":
+        raise PolicyError(f"family {family.name!r} runs with attention='eager' or 'sdpa'")
 
 
 def _policy(checkpoint: Checkpoint, family: Family, module: PolicyModule, overrides: Overrides, source: str) -> Policy:

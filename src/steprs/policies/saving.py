@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from torch import Tensor
 from ..errors import PolicyError
 from .adapters import merged_tensors, save_adapters
 from .family import KeyMap
-from .weights import SHARD_BYTES, save_weights
+from .weights import SHARD_BYTES, published_places, save_weights, stored_tensors
 
 if TYPE_CHECKING:
     from .base import Policy
@@ -88,14 +88,20 @@ def _write_weights(policy: Policy, folder: Path, dtype: torch.dtype | None, shar
     keys = KeyMap() if policy.published is None else policy.published.keys
     tensors: dict[str, Callable[[], Tensor]] = {}
     sizes: dict[str, int] = {}
-    shapes = {name.replace(".base_layer.", "."): weight for name, weight in policy.model.named_parameters()}
-    for stock, make in merged_tensors(policy.model).items():
-        name = keys.published(stock)
-        kind = dtype or shapes[stock].dtype
-        tensors[name] = partial(_converted, make, kind)
-        sizes[name] = shapes[stock].numel() * kind.itemsize
+    made = merged_tensors(policy.model)
+    found = {name.replace(".base_layer.", "."): weight for name, weight in stored_tensors(policy.model).items()}
+    stored = {name: found[name] for name in made}
+    for name, parts in published_places(stored, keys).items():
+        kind = dtype or stored[parts[0][0]].dtype
+        tensors[name] = partial(_published, [(made[stock], index) for stock, index in parts], kind)
+        sizes[name] = sum(stored[stock][index].numel() for stock, index in parts) * kind.itemsize
     save_weights(folder, tensors, sizes, shard_bytes=shard_bytes)
 
 
-def _converted(make: Callable[[], Tensor], dtype: torch.dtype) -> Tensor:
-    return make().to(dtype)
+def _published(parts: Sequence[tuple[Callable[[], Tensor], tuple[int | slice, ...]]], dtype: torch.dtype) -> Tensor:
+    """The stock tensors that a published one holds, one below the other."""
+    if len(parts) > 1:
+        return torch.cat([make()[index].to(dtype) for make, index in parts])
+    make, index = parts[0]
+    # A piece is a copy, since files may not hold tensors that share memory.
+    return make()[index].to(dtype, copy=True) if index else make().to(dtype)

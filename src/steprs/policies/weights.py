@@ -17,7 +17,13 @@ from accelerate import init_empty_weights
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
 from ..errors import PolicyError
 from .family import KeyMap
@@ -32,7 +38,8 @@ _FLOATING = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "
 
 def empty_model(config: PreTrainedConfig, *, dtype: torch.dtype, implementation: str) -> PreTrainedModel:
     """The stock model of a configuration, its weights without memory and its computed buffers with it."""
-    loader: Any = AutoModelForCausalLM
+    known: Any = MODEL_FOR_CAUSAL_LM_MAPPING
+    loader: Any = AutoModelForCausalLM if type(config) in known else AutoModelForImageTextToText
     with init_empty_weights(include_buffers=False):
         model: PreTrainedModel = loader.from_config(config, dtype=dtype, attn_implementation=implementation)
     model.tie_weights()
@@ -63,20 +70,30 @@ def load_weights(
             quantised, all named in one message.
     """
     files = weight_files(folder)
-    homes = _checked(model, files, folder, keys)
-    weights = dict(model.named_parameters())
+    places = published_places(model.state_dict(keep_vars=True), keys)
+    homes = _checked(model, files, folder, keys, places)
+    tied = tied_names(model)
+    shapes = {name: weight.shape for name, weight in stored_tensors(model).items()}
+    filled: set[str] = set()
     twins: list[tuple[str, Tensor]] = []
     for path in files:
         with safe_open(path, framework="pt") as file:
             for name in (name for name, home in homes.items() if home == path):
-                stock = keys.stock(name)
-                assert stock is not None
-                tensor = file.get_tensor(name)
-                if stock not in weights:
-                    twins.append((stock, tensor))
-                    continue
-                # A copy, since the tensor itself lies in the mapped file, which may be written over one day.
-                _put(model, stock, tensor.to(place(stock), dtype, copy=True))
+                tensor, start = file.get_tensor(name), 0
+                for stock, index in places[name]:
+                    whole = len(places[name]) == 1
+                    part = tensor if whole else tensor[start : (start := start + shapes[stock][0])]
+                    if stock in tied:
+                        twins.append((stock, part))
+                    elif not index:
+                        # A copy, since the tensor itself lies in the mapped file, which may be written over one day.
+                        _put(model, stock, part.to(place(stock), dtype, copy=True))
+                    else:
+                        if stock not in filled:
+                            _put(model, stock, torch.empty(shapes[stock], dtype=dtype, device=place(stock)))
+                            filled.add(stock)
+                        model.get_parameter(stock).data[index] = part.to(place(stock), dtype)
+                    del part
                 del tensor  # before the next one is read
     model.tie_weights()
     for stock, tensor in twins:
@@ -125,27 +142,57 @@ def stored_dtype(folder: Path) -> torch.dtype:
     return _FLOATING[most]
 
 
-def _checked(model: nn.Module, files: list[Path], folder: Path, keys: KeyMap) -> dict[str, Path]:
+def tied_names(model: nn.Module) -> set[str]:
+    """Names of tensors that are another one's, as the model's class ties them; files need not hold them."""
+    return set(getattr(model, "all_tied_weights_keys", None) or {})
+
+
+def stored_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """What a file of the model holds, by name: parameters, and buffers that are not computed; tied ones once."""
+    tied = tied_names(model)
+    return {name: tensor for name, tensor in model.state_dict(keep_vars=True).items() if name not in tied}
+
+
+Places = Mapping[str, list[tuple[str, tuple[int | slice, ...]]]]
+"""Published name -> the stock tensors it holds, one below the other, each with the place it has there."""
+
+
+def published_places(tensors: Mapping[str, Tensor], keys: KeyMap) -> Places:
+    """Where the tensors of the published layout lie in stock ones.
+
+    Args:
+        tensors: stock name -> a tensor of its shape, in the model's order.
+        keys: names.
+    """
+    found: dict[str, list[tuple[str, tuple[int | slice, ...]]]] = {}
+    for stock, tensor in tensors.items():
+        for published, index in keys.pieces(stock, tensor.shape).items():
+            found.setdefault(published, []).append((stock, index))
+    return found
+
+
+def _checked(model: nn.Module, files: list[Path], folder: Path, keys: KeyMap, places: Places) -> dict[str, Path]:
     """Published name -> file, after names and shapes were compared with the model; only headers are read."""
-    shapes = {name: tuple(weight.shape) for name, weight in model.named_parameters(remove_duplicate=False)}
-    needed = {name for name, _ in model.named_parameters()}
+    state = model.state_dict(keep_vars=True)
     homes: dict[str, Path] = {}
     wrong: dict[str, list[str]] = {"unexpected": [], "of another shape": [], "not floating-point": []}
     seen: set[str] = set()
     for path, name, shape, kind in _headers(files):
-        stock = keys.stock(name)
         if name.endswith(_COMPUTED):
             continue
-        if stock is None or stock not in shapes:
+        if name not in places:
             wrong["unexpected"].append(name)
-        elif kind not in _FLOATING:
+            continue
+        parts = [torch.empty_like(state[stock], device="meta")[index].shape for stock, index in places[name]]
+        expected = (sum(part[0] for part in parts), *parts[0][1:]) if len(parts) > 1 else tuple(parts[0])
+        if kind not in _FLOATING:
             wrong["not floating-point"].append(f"{name} ({kind})")
-        elif shapes[stock] != shape:
-            wrong["of another shape"].append(f"{name} is {list(shape)}, config.json says {list(shapes[stock])}")
+        elif expected != shape:
+            wrong["of another shape"].append(f"{name} is {list(shape)}, config.json says {list(expected)}")
         else:
             homes[name] = path
-        seen.add(stock or "")
-    missing = [keys.published(name) for name in sorted(needed - seen)]
+        seen.add(name)
+    missing = sorted(published_places(stored_tensors(model), keys).keys() - seen)
     problems = [f"{what}: {_some(names)}" for what, names in ({"missing": missing} | wrong).items() if names]
     if problems:
         raise PolicyError(f"the weights in {folder} do not fit its config.json; {'; '.join(problems)}")
@@ -170,7 +217,8 @@ def _some(names: list[str]) -> str:
 
 def _put(model: nn.Module, name: str, tensor: Tensor) -> None:
     module, _, leaf = name.rpartition(".")
-    setattr(model.get_submodule(module), leaf, nn.Parameter(tensor))
+    owner = model.get_submodule(module)
+    setattr(owner, leaf, tensor if leaf in dict(owner.named_buffers(recurse=False)) else nn.Parameter(tensor))
 
 
 def save_weights(

@@ -90,9 +90,7 @@ class BlockDiffusionSampler:
             SamplingError: the policy has full attention or another block size.
         """
         if policy.attention != "block_causal":
-            raise SamplingError(
-                "BlockDiffusionSampler needs a block-causal policy; this one is bidirectional: 'masked'"
-            )
+            raise SamplingError(f"BlockDiffusionSampler needs a block-causal policy; this one is {policy.attention}")
         if policy.block_size != self.decoding.block_size:
             raise SamplingError(
                 f"block_size {self.decoding.block_size} is not the policy's own, {policy.block_size}; a block-causal "

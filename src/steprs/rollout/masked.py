@@ -80,9 +80,7 @@ step reveals a token; give 1 to 8
             SamplingError: the policy is block-causal.
         """
         if policy.attention != "bidirectional":
-            raise SamplingError(
-                "MaskedDiffusionSampler needs a bidirectional policy; this one is block-causal: 'block'"
-            )
+            raise SamplingError(f"MaskedDiffusionSampler needs a bidirectional policy; this one is {policy.attention}")
         rule = check_decoding(self.decoding, "masked")
         store_support = store_support and is_truncated(self.decoding)
         settings = WindowSettings(

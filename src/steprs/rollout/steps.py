@@ -6,7 +6,7 @@ from typing import Literal
 
 from ..errors import SamplingError
 from ..types import Decoding
-from .unmasking import UnmaskingRule, get_rule
+from .unmasking import RULES, UnmaskingRule, get_rule
 
 
 def spread(total: int, parts: int) -> tuple[int, ...]:
@@ -28,10 +28,11 @@ def block_steps(decoding: Decoding) -> tuple[int, ...]:
     return spread(decoding.steps, decoding.length // decoding.block_size)
 
 
-def check_decoding(decoding: Decoding, kind: Literal["masked", "block"]) -> UnmaskingRule:
+def check_decoding(decoding: Decoding, kind: Literal["masked", "block", "revise"]) -> UnmaskingRule:
     """Refuse settings that cannot be carried out exactly; returns the unmasking rule.
 
     Every block needs at least one step and no step may reveal nothing, so `length / block_size <= steps <= length`.
+    Canvases that are revised may take more steps than they have positions, each canvas as many as the others.
 
     Raises:
         SamplingError: names the setting, its value and what is allowed.
@@ -48,7 +49,11 @@ def check_decoding(decoding: Decoding, kind: Literal["masked", "block"]) -> Unma
             f"{_divisors(decoding.length)}"
         )
     blocks = decoding.length // decoding.block_size
-    if not blocks <= decoding.steps <= decoding.length:
+    if kind == "revise":
+        _check_revising(decoding, blocks)
+    elif decoding.final_temperature is not None or decoding.stop_entropy is not None:
+        raise SamplingError("final_temperature and stop_entropy are for canvases that are revised (kind 'revise')")
+    elif not blocks <= decoding.steps <= decoding.length:
         raise SamplingError(
             f"steps {decoding.steps} cannot decode length {decoding.length} in {blocks} block(s): every block needs a "
             f"step and every step reveals a token; give {blocks} to {decoding.length}"
@@ -60,6 +65,29 @@ def check_decoding(decoding: Decoding, kind: Literal["masked", "block"]) -> Unma
     if decoding.top_k < 0:
         raise SamplingError(f"top_k is {decoding.top_k}; give a count, 0 keeps everything")
     return get_rule(decoding.unmasking, decoding.threshold)
+
+
+def _check_revising(decoding: Decoding, canvases: int) -> None:
+    if decoding.steps % canvases:
+        raise SamplingError(
+            f"steps {decoding.steps} do not divide among {canvases} canvases of {decoding.block_size} positions; give "
+            f"a multiple of {canvases}"
+        )
+    rule = get_rule(decoding.unmasking, decoding.threshold)
+    if rule.looks_at != "logits":
+        allowed = ", ".join(name for name, found in RULES.items() if found.looks_at == "logits")
+        raise SamplingError(
+            f"unmasking {decoding.unmasking!r} cannot say which tokens of a canvas to fix and which to draw again; "
+            f"allowed: {allowed}"
+        )
+    final, stop = decoding.final_temperature, decoding.stop_entropy
+    if final is not None and not 0 <= final <= decoding.temperature:
+        raise SamplingError(
+            f"final_temperature is {final} and temperature {decoding.temperature}; the temperature falls towards the "
+            "final one, so give one from 0 to it"
+        )
+    if stop is not None and stop <= 0:
+        raise SamplingError(f"stop_entropy is {stop}; give nats above 0, or null for no early stop")
 
 
 def _divisors(length: int) -> str:

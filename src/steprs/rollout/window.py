@@ -80,7 +80,7 @@ def denoise(
         counts: positions to reveal in each step; a dynamic rule takes at most this many steps.
     """
     shape = (keys_R.shape[0], positions_W.shape[0])
-    window = _masked_window(shape, settings, first_step_R)
+    window = masked_window(shape, settings, first_step_R)
     open_RW = torch.ones(shape, dtype=torch.bool, device=keys_R.device)
     for index, count in enumerate(counts):
         step_R = first_step_R + index
@@ -89,14 +89,15 @@ def denoise(
             left = len(counts) - index
             minimum = (open_RW.sum(1) + left - 1) // left
         reveal_RW, draws = _one_step(logits_of, settings, window, open_RW, keys_R, positions_W, step_R, minimum)
-        window = _write(window, reveal_RW, draws, step_R)
+        window = write(window, reveal_RW, draws, step_R)
         open_RW = open_RW & ~reveal_RW
         if not settings.rule.fixed_steps and not bool(open_RW.any()):
             break
     return window
 
 
-def _masked_window(shape: tuple[int, int], settings: WindowSettings, like_R: Tensor) -> Window:
+def masked_window(shape: tuple[int, int], settings: WindowSettings, like_R: Tensor) -> Window:
+    """Nothing revealed yet."""
     return Window(
         ids_RW=like_R.new_full(shape, settings.mask_token_id),
         step_RW=like_R.new_full(shape, -1),
@@ -145,7 +146,7 @@ def _one_step(
     return reveal_RW, sample(logits_NV[revealed_M], uniforms_RW[reveal_RW])
 
 
-def _write(window: Window, reveal_RW: Tensor, draws: Draws, step_R: Tensor) -> Window:
+def write(window: Window, reveal_RW: Tensor, draws: Draws, step_R: Tensor) -> Window:
     """The window with the draws laid into it."""
     support_RWK = window.support_RWK
     if support_RWK is not None and draws.support_NK is not None:

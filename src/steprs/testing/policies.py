@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..policies.attention import block_causal_mask
 from ..policies.base import Policy
+from ..policies.canvas_states import canvas_behind
 
 
 def check_policy(policy: Policy, *, context: int = 5, length: int = 8, tolerance: float = 1e-5) -> None:
@@ -18,6 +19,7 @@ def check_policy(policy: Policy, *, context: int = 5, length: int = 8, tolerance
     - logits are finite, float32, one row a position, and selected rows are rows of the whole;
     - left padding changes no log-probability;
     - a block-causal policy leaks nothing backwards, and its prefix cache equals no cache;
+    - so does a canvas policy, each of whose canvases reads the same alone behind the encoded text before it;
     - a bidirectional policy sees behind and before.
 
     Args:
@@ -38,7 +40,7 @@ def check_policy(policy: Policy, *, context: int = 5, length: int = 8, tolerance
         logps_BTV = policy.logits(ids_BT, block_BT=block_BT).log_softmax(-1)
         _check_rows(policy, ids_BT, block_BT, logps_BTV, tolerance)
         _check_padding(policy, ids_BT, valid_BT, context, length, logps_BTV, tolerance)
-        if policy.attention == "block_causal":
+        if policy.attention != "bidirectional":
             _check_blocks(policy, ids_BT, block_BT, context, logps_BTV, tolerance)
         else:
             changed = policy.logits(_change(policy, ids_BT, -1), block_BT=block_BT).log_softmax(-1)
@@ -83,7 +85,10 @@ def _check_blocks(
     gap = _gap(changed[:, :first], logps_BTV[:, :first])
     _require(gap <= tolerance, f"a later block never changes an earlier one (gap {gap:.2e})")
     _require(_gap(changed[:, first:], logps_BTV[:, first:]) > 0, "a block sees all of itself")
-    gap = _gap(_block_by_block(policy, ids_BT, block_BT).log_softmax(-1), logps_BTV)
+    if policy.attention == "canvas":
+        gap = _gap(_canvas_by_canvas(policy, ids_BT, block_BT).log_softmax(-1), logps_BTV[:, context:])
+    else:
+        gap = _gap(_block_by_block(policy, ids_BT, block_BT).log_softmax(-1), logps_BTV)
     _require(gap <= tolerance, f"the prefix cache equals no cache (gap {gap:.2e})")
 
 
@@ -105,6 +110,22 @@ def _block_by_block(policy: Policy, ids_BT: Tensor, block_BT: Tensor) -> Tensor:
             ids_BT[:, first:stop], attention_mask=mask_B1TS, select_BT=select_BT, cache=cache
         )  # fmt: skip
         parts.append(logits_NV.view(ids_BT.shape[0], stop - start, -1))
+    return torch.cat(parts, dim=1)
+
+
+def _canvas_by_canvas(policy: Policy, ids_BT: Tensor, block_BT: Tensor) -> Tensor:
+    """Logits of every canvas in a row of its own, behind what comes before it."""
+    edges = [*(block_BT[0].diff().nonzero().flatten() + 1).tolist(), ids_BT.shape[1]]
+    parts = []
+    for start, stop in itertools.pairwise(edges):
+        canvas_B1W = ids_BT[:, None, start:stop]
+        states = canvas_behind(
+            ids_BT[:, :start],
+            torch.ones_like(ids_BT[:, :start], dtype=torch.bool),
+            canvas_B1W,
+            select_RSW=torch.ones_like(canvas_B1W, dtype=torch.bool),
+        )
+        parts.append(policy.read_canvas(states).unflatten(0, (ids_BT.shape[0], stop - start)))
     return torch.cat(parts, dim=1)
 
 

@@ -18,7 +18,7 @@ from ..advantages import dead_groups
 from ..estimators.base import Estimator, EstimatorBatch, Memory
 from ..estimators.pipeline import estimate
 from ..states import denoising_progress, merge_steps, progress_is_predictable
-from ..types import Advantages, Decoding, Rewards, Trajectory
+from ..types import Advantages, Decoding, Revisions, Rewards, Trajectory
 from .distributed import sum_over_processes
 from .records import Tally, grids
 from .settings import AdvantageSettings, LoopSettings
@@ -235,12 +235,15 @@ def batch_to_tensors(batch: UpdateBatch) -> tuple[dict[str, Tensor], dict[str, A
     """An in-flight batch as tensors and JSON, for the checkpoint between two inner updates."""
     tensors: dict[str, Tensor] = {}
     rest: dict[str, Any] = {}
-    for record, prefix in ((batch.trajectory, "trajectory."), (batch, "")):
+    records: list[tuple[Any, str]] = [(batch.trajectory, "trajectory."), (batch, "")]
+    if batch.trajectory.revisions is not None:
+        records.append((batch.trajectory.revisions, "revisions."))
+    for record, prefix in records:
         for field in dataclasses.fields(record):
             value = getattr(record, field.name)
             if isinstance(value, Tensor):
                 tensors[prefix + field.name] = value.detach().cpu().contiguous()
-            elif not isinstance(value, Trajectory):
+            elif not isinstance(value, Trajectory | Revisions):
                 rest[prefix + field.name] = dataclasses.asdict(value) if isinstance(value, Decoding) else value
     return tensors, rest
 
@@ -249,7 +252,11 @@ def batch_from_tensors(tensors: Mapping[str, Tensor], rest: Mapping[str, Any], d
     """The inverse of `batch_to_tensors`."""
     everything = {**rest, **{name: tensor.to(device) for name, tensor in tensors.items()}}
     everything["trajectory.decoding"] = Decoding(**everything["trajectory.decoding"])
-    prefix = "trajectory."
-    inner = {name.removeprefix(prefix): value for name, value in everything.items() if name.startswith(prefix)}
-    outer = {name: value for name, value in everything.items() if not name.startswith(prefix)}
-    return UpdateBatch(trajectory=Trajectory(**inner), **outer)
+
+    def under(prefix: str) -> dict[str, Any]:
+        found = [name for name in everything if name.startswith(prefix)]
+        return {name.removeprefix(prefix): everything.pop(name) for name in found}
+
+    inner, events = under("trajectory."), under("revisions.")
+    inner["revisions"] = Revisions(**events) if events else None
+    return UpdateBatch(trajectory=Trajectory(**inner), **everything)

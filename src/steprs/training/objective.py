@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -9,14 +10,16 @@ import torch
 from torch import Tensor
 
 from .. import losses
-from ..logprobs import ScoringBatch, plan_coupled, plan_one_step, plan_trace, score_batch
+from ..logprobs import RevisedBatch, ScoringBatch, check_ratio, plan_coupled, plan_one_step, plan_trace, score_batch
 from ..policies.base import Policy
 from .batch import UpdateBatch
 from .records import Tally
 from .settings import LossSettings
 
 
-def plan_scoring(batch: UpdateBatch, policy: Policy, settings: LossSettings, token_budget: int) -> list[ScoringBatch]:
+def plan_scoring(
+    batch: UpdateBatch, policy: Policy, settings: LossSettings, token_budget: int
+) -> Sequence[ScoringBatch | RevisedBatch]:
     """Micro-batches for the active rows, each within the token budget. The same for every inner update."""
     rows = batch.active_B.nonzero().flatten()
     if settings.logprobs == "one-step":
@@ -46,7 +49,7 @@ def micro_loss(
     policy: Policy,
     reference: Policy | None,
     batch: UpdateBatch,
-    scoring: ScoringBatch,
+    scoring: ScoringBatch | RevisedBatch,
     settings: LossSettings,
     tally: Tally,
 ) -> MicroLoss:
@@ -78,6 +81,8 @@ def micro_loss(
     _count(tally, weights_N, token_loss_N, kl_N, clipped_N, ratio_N, scores.entropies_N, batch.progress_BL[at])
     sampled_N = batch.trajectory.sampling_logprobs_BL[at]
     gap_N = (old_N - sampled_N).abs() * (weights_N > 0)
+    if batch.trajectory.revisions is not None and batch.old_logprobs_BL is None:
+        check_ratio(old_N[weights_N > 0], sampled_N[weights_N > 0])
     tally.add("logprob_gap/mean", gap_N, weights_N > 0)
     tally.most("logprob_gap/max", gap_N)
     return MicroLoss(loss=loss, logprobs_N=detached_N, row_N=scores.row_N, pos_N=scores.pos_N)
@@ -85,7 +90,7 @@ def micro_loss(
 
 @torch.no_grad()
 def without_off_policy_rows(
-    policy: Policy, batch: UpdateBatch, plan: list[ScoringBatch], limit: float
+    policy: Policy, batch: UpdateBatch, plan: Sequence[ScoringBatch | RevisedBatch], limit: float
 ) -> tuple[Tensor, float]:
     """Advantages with 0 for the rollouts that F-TIS leaves out, and their number; costs a forward without gradient."""
     now_BL = batch.trajectory.sampling_logprobs_BL.clone().float()
@@ -98,7 +103,9 @@ def without_off_policy_rows(
     return batch.advantages_BL.masked_fill(far_B[:, None], 0.0), float(far_B.sum())
 
 
-def _reference_logprobs(policy: Policy, reference: Policy | None, batch: UpdateBatch, scoring: ScoringBatch) -> Tensor:
+def _reference_logprobs(
+    policy: Policy, reference: Policy | None, batch: UpdateBatch, scoring: ScoringBatch | RevisedBatch
+) -> Tensor:
     """Scores of the frozen reference: its own model, or this one with the adapter switched off."""
     with torch.no_grad(), policy.no_adapter() if reference is None else nullcontext():
         return score_batch(reference or policy, batch.trajectory, scoring).logprobs_N

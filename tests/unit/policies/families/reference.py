@@ -22,19 +22,35 @@ def reference_logits(layout: Layout, tensors: Mapping[str, Tensor], ids: list[in
         sees: [T, T], 1 where the query may attend to the key.
     """
 
-    def weight(role: str, layer: int = 0) -> Array:
-        return tensors[layout.names[role].format(layer)].double().numpy()
+    def weight(role: str, layer: int = 0, expert: int = 0) -> Array:
+        return tensors[layout.names[role].format(layer, expert)].double().numpy()
 
     hidden = weight("embed")[ids]
     for layer in range(LAYERS):
         normed = rms_norm(hidden, weight("norm1", layer), layout.eps)
         hidden = hidden + attention(layout, normed, sees, lambda role, layer=layer: weight(role, layer))
         normed = rms_norm(hidden, weight("norm2", layer), layout.eps)
-        gate = normed @ weight("gate", layer).T
-        up = normed @ weight("up", layer).T
-        hidden = hidden + (gate / (1 + np.exp(-gate)) * up) @ weight("down", layer).T
+        hidden = hidden + feed_forward(layout, normed, lambda role, expert=0, layer=layer: weight(role, layer, expert))
     rows = rms_norm(hidden, weight("final"), layout.eps) @ weight("head").T
     return np.stack([rows[max(at - 1, 0)] for at in range(len(ids))]) if layout.shifted else rows
+
+
+def feed_forward(layout: Layout, normed: Array, weight) -> Array:  # type: ignore[no-untyped-def]
+    if layout.chosen is None:
+        return gated(normed, weight)
+    out = np.zeros_like(normed)
+    for at, scores in enumerate(normed @ weight("router").T):
+        chances = np.exp(scores - scores.max())
+        chances /= chances.sum()
+        for expert in np.argsort(-chances)[: layout.chosen]:
+            mixed = gated(normed[at : at + 1], lambda role, expert=expert: weight(role, expert))
+            out[at] += chances[expert] * mixed[0]
+    return out
+
+
+def gated(normed: Array, weight) -> Array:  # type: ignore[no-untyped-def]
+    gate, up = normed @ weight("gate").T, normed @ weight("up").T
+    return (gate / (1 + np.exp(-gate)) * up) @ weight("down").T
 
 
 def attention(layout: Layout, normed: Array, sees: Array, weight) -> Array:  # type: ignore[no-untyped-def]

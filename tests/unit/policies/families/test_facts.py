@@ -75,8 +75,9 @@ def test_the_end_token_is_what_the_template_closes_an_answer_with(tmp_path: Path
         ({"activation_type": "gelu"}, "activation_type is 'gelu', supported is 'silu'"),
         ({"include_bias": True}, "include_bias is True"),
         ({"block_group_size": 2}, "block_group_size is 2"),
-        ({"n_heads": None, "model_type": "llada_moe"}, "of model_type 'llada_moe' and of no family known here"),
-        ({"architectures": ["LLaDAMoEModelLM"]}, "family 'llada' but holds a LLaDAMoEModelLM"),
+        ({"model_type": "llada3"}, "of model_type 'llada3' and of no family known here"),
+        ({"architectures": ["LLaDA2MoeModelLM"]}, "family 'llada' but holds a LLaDA2MoeModelLM"),
+        ({"architectures": ["LLaDAMoEModelLM"]}, "config.json lacks hidden_size, num_hidden_layers"),
     ],
 )
 def test_what_the_stock_class_would_not_compute_is_refused(
@@ -85,6 +86,21 @@ def test_what_the_stock_class_would_not_compute_is_refused(
     folder = edited(write_checkpoint(tmp_path / "llada", "llada"), **changes)
     with pytest.raises(PolicyError, match=message):
         load_policy(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"moe_layer_freq": [1, 0]}, "layers without experts"),
+        ({"qk_layernorm": False}, "qk_layernorm is False, supported is True"),
+        ({"moe_router_score_function": "sigmoid"}, "moe_router_score_function is 'sigmoid'"),
+        ({"shared_expert_intermediate_size": 8}, "shared_expert_intermediate_size is 8"),
+        ({"architectures": ["LLaDAModelLM"]}, "config.json lacks d_model"),
+    ],
+)
+def test_experts_of_another_kind_are_refused(changes: dict[str, object], message: str, tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match=message):
+        load_policy(edited(write_checkpoint(tmp_path / "moe", "llada-moe"), **changes))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from published import FAMILY_NAMES, LAYOUTS, random_tensors, tokenizer_of, write_checkpoint, write_shards
+from published import ALL_NAMES, FAMILY_NAMES, LAYOUTS, random_tensors, tokenizer_of, write_checkpoint, write_shards
 from safetensors import safe_open
 from safetensors.torch import load_file
 
@@ -206,14 +206,14 @@ def test_shards_are_read_and_written_as_transformers_does(family: str, policy: P
 def test_tensors_that_do_not_fit_are_one_error_that_names_them(family: str, tmp_path: Path) -> None:
     layout = LAYOUTS[family]
     tensors = random_tensors(layout)
-    del tensors[layout.names["up"].format(1)]
+    del tensors[layout.names["up"].format(1, 3)]
     tensors["stranger.weight"] = torch.zeros(3)
     tensors[layout.names["final"]] = torch.ones(31)
     folder = write_checkpoint(tmp_path / "torn", family, tensors=tensors)
     with pytest.raises(PolicyError) as caught:
         load_policy(folder)
     message = str(caught.value)
-    assert f"missing: {layout.names['up'].format(1)}" in message
+    assert f"missing: {layout.names['up'].format(1, 3)}" in message
     assert "unexpected: stranger.weight" in message
     assert f"of another shape: {layout.names['final']} is [31], config.json says [32]" in message
     quantised = random_tensors(layout)
@@ -268,7 +268,9 @@ def test_half_precision_files_become_float32_masters_and_can_be_written_back(
     ids_BT, real_BT = rows_of(policy)
     block_BT = policy.block_layout(real_BT[:, :-LENGTH], LENGTH)
     one, two = (p.logits(ids_BT, attention_mask=real_BT, block_BT=block_BT)[real_BT] for p in (policy, light))
-    assert two.dtype == torch.float32 and (one - two).abs().max() < 0.05 * one.abs().max()
+    # A token that goes to another expert in half precision differs by more.
+    tolerance = 0.05 if LAYOUTS[family].chosen is None else 0.3
+    assert two.dtype == torch.float32 and (one - two).abs().max() < tolerance * one.abs().max()
 
 
 def test_gradient_checkpointing_changes_no_gradient(family: str, folders: dict[str, Path]) -> None:
@@ -285,7 +287,7 @@ def test_gradient_checkpointing_changes_no_gradient(family: str, folders: dict[s
 
 
 def test_every_family_but_ours_and_foreign_code_has_a_layout_here() -> None:
-    assert {family.name for family in FAMILIES.values()} - {"tiny", "remote"} == set(FAMILY_NAMES)
+    assert {family.name for family in FAMILIES.values()} - {"tiny", "remote"} == set(ALL_NAMES)
     assert FAMILIES["trado"] is FAMILIES["sdar"]
     assert Lora().rank == 16 and Overrides().block_size is None
     assert tokenizer_of(LAYOUTS["dream"]).convert_tokens_to_ids("<|mask|>") == 2
