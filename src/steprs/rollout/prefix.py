@@ -40,11 +40,15 @@ class PrefixCache(DynamicCache):
     @property
     def nbytes(self) -> int:
         """Memory of all buffers."""
-        return sum(tensor.nbytes for layer in self.layers for tensor in (layer.keys, layer.values))
+        layers: list[Any] = self.layers
+        return sum(int(tensor.nbytes) for layer in layers for tensor in (layer.keys, layer.values))
 
 
 class _PrefixLayer(DynamicLayer):
     """`keys` and `values` [rows, heads, capacity, width] are buffers of which the first `length` positions count."""
+
+    keys: Any
+    values: Any
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
