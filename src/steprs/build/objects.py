@@ -92,7 +92,8 @@ def resolve(config: RunConfig, policy: Policy, task: AbstractTask) -> RunConfig:
     budget = config.train.token_budget
     if budget == "auto":
         # CPUs are fastest while one layer's activations stay in cache; GPUs want long rows of work.
-        budget = 2048 if policy.device.type == "cpu" else 32768
+        # A row holds what comes before a state, and is worth that much only with many states behind it.
+        budget = max(2048 if policy.device.type == "cpu" else 32768, 2 * length)
     dtype = str(policy.compute_dtype).removeprefix("torch.")
     return config.model_copy(
         update={

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,8 @@ from .segments import CLEAN, Segments, lay_out
 DEFAULT_TOKEN_BUDGET = 4096
 """On CPUs activations of 1,000 to 4,000 tokens of a small model stay in cache and are fastest (`bench/scoring.py`)."""
 
+_warned_budgets: set[int] = set()
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackedRows:
@@ -27,7 +30,7 @@ class PackedRows:
 
     Attributes:
         ids_RT: int64, the mask token where a position is hidden.
-        mask_R1TT: bool, true = may attend.
+        mask_R1TT: bool, true = may attend; one row of it where all rows have the same.
         position_ids_RT: int64, as in the unpacked sequence.
         select_RT: bool, the N positions that reach the head.
         row_N, pos_N: int64, rollout and completion position of each.
@@ -81,12 +84,14 @@ class ScoringBatch:
         scored_F = canvas.scored_BW.take(source_F) & (reveal_F == state_F)
         width = canvas.ids_BW.shape[1]
         scored_N = source_F[scored_F]
+        first_R = torch.searchsorted(segments.row_S, torch.arange(self.rows, device=row_F.device))
+        # A clean segment is stream 0; every noisy one is a stream of its own.
+        stream_F = torch.where(state_F == CLEAN, 0, segment_F - first_R[row_F] + 1)
         return PackedRows(
             ids_RT=place(_shown(canvas, source_F, reveal_F, state_F), canvas.mask_token_id),
-            mask_R1TT=packed_mask(
+            mask_R1TT=_mask(
                 place(canvas.block_BW.take(source_F), 0),
-                # A clean segment is stream 0; every noisy one is a stream of its own.
-                place(torch.where(state_F == CLEAN, 0, segment_F + 1), 0),
+                place(stream_F, 0),
                 place(torch.ones_like(source_F, dtype=torch.bool), False),
             ),
             position_ids_RT=place(canvas.position_BW.take(source_F), 0),
@@ -104,7 +109,8 @@ def make_plan(trajectory: Trajectory, policy: Policy, noise: Noise, token_budget
         trajectory: the rollouts.
         policy: decides attention and block layout; no forward is run.
         noise: from one of the scoring methods.
-        token_budget: most positions (padding included) of one forward; a single longer row is a batch of its own.
+        token_budget: most positions (padding included) of one forward. A row that cannot be cut (one state behind its
+            prefix) and is longer is a batch of its own, and is warned of once.
 
     Raises:
         ArgumentError: the budget is below 1, or the trajectory was not decoded with this policy's attention.
@@ -118,6 +124,7 @@ def make_plan(trajectory: Trajectory, policy: Policy, noise: Noise, token_budget
     segments = lay_out(canvas, policy.attention, token_budget)
     length_R = torch.zeros(int(segments.row_S[-1]) + 1, dtype=torch.int64, device=segments.row_S.device)
     length_R = length_R.index_add(0, segments.row_S, segments.size_S)
+    _warn_long(int(length_R[0]), token_budget)
     bounds = _bounds(length_R.tolist(), token_budget)
     edges = torch.searchsorted(segments.row_S, torch.tensor(bounds, device=segments.row_S.device)).tolist()
     batches = []
@@ -150,6 +157,19 @@ def pad_plan(
     return [*plan, *[empty] * (count - len(plan))]
 
 
+def _warn_long(longest: int, token_budget: int) -> None:
+    """Once for a budget: memory then follows from the longest row, and every state behind it costs a forward."""
+    if longest <= token_budget or token_budget in _warned_budgets:
+        return
+    _warned_budgets.add(token_budget)
+    warnings.warn(
+        f"token_budget is {token_budget}, but one denoising state and what it sees take {longest} positions, which no "
+        f"row can do without: such states are scored one a row, in memory for {longest}. Set train.token_budget to at "
+        f"least {longest}; with {2 * longest} a block-causal row holds many states",
+        stacklevel=4,
+    )
+
+
 def _empty_batch(trajectory: Trajectory) -> ScoringBatch:
     device = trajectory.completion_ids_BL.device
     one = torch.ones(1, 1, dtype=torch.int64, device=device)
@@ -167,6 +187,14 @@ def _empty_batch(trajectory: Trajectory) -> ScoringBatch:
     flat = one[0]
     segments = Segments(row_S=flat * 0, start_S=flat * 0, size_S=flat, state_S=flat * CLEAN)
     return ScoringBatch(rows=1, length=1, segments=segments, canvas=canvas)
+
+
+def _mask(block_RT: Tensor, stream_RT: Tensor, valid_RT: Tensor) -> Tensor:
+    """The packed mask; of one row where all agree, as rollouts of a prompt with a fixed number of steps do."""
+    parts = (block_RT, stream_RT, valid_RT)
+    if all(bool((part_RT == part_RT[:1]).all()) for part_RT in parts):
+        parts = (block_RT[:1], stream_RT[:1], valid_RT[:1])
+    return packed_mask(*parts)
 
 
 def _shown(canvas: Canvas, source_F: Tensor, reveal_F: Tensor, state_F: Tensor) -> Tensor:

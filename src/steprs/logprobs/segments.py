@@ -45,7 +45,8 @@ def lay_out(canvas: Canvas, attention: Literal["bidirectional", "block_causal"],
 
     Bidirectional attention: a row is one state of the whole canvas. Block-causal attention: a row is the clean
     prefix up to the last block that is needed, then every noisy state of the rollout, each only as long as its
-    block. A rollout whose packed row would exceed the budget is cut into several rows that each hold the prefix.
+    block. A rollout whose packed row would exceed the budget is cut into several rows, each with the prefix that its
+    own states need.
     """
     owner_S, block_S, state_S = _scored_states(canvas)
     first_B, start_S, size_S = _runs(canvas, owner_S, block_S)
@@ -88,18 +89,28 @@ def _runs(canvas: Canvas, owner_S: Tensor, block_S: Tensor) -> tuple[Tensor, Ten
 
 
 def _packed_rows(owner_S: Tensor, prefix_S: Tensor, size_S: Tensor, token_budget: int) -> Tensor:
-    """Row of each state: one row a rollout, or several of equally many states where the budget asks for it."""
-    rollouts_B, index_S, count_B = torch.unique_consecutive(owner_S, return_inverse=True, return_counts=True)
-    zero_B = torch.zeros_like(rollouts_B)
-    prefix_B = zero_B.scatter_reduce(0, index_S, prefix_S, "amax")
-    widest_B = zero_B.scatter_reduce(0, index_S, size_S, "amax").clamp(min=1)
-    most_B = ((token_budget - prefix_B) // widest_B).clamp(min=1)
-    # Pieces of equal size leave less padding than full ones and a rest.
-    pieces_B = (count_B + most_B - 1) // most_B
-    each_B = (count_B + pieces_B - 1) // pieces_B
-    rank_S = torch.arange(len(owner_S), device=owner_S.device) - (count_B.cumsum(0) - count_B)[index_S]
-    key_S = owner_S * (int(count_B.max()) + 1 if len(count_B) else 1) + rank_S // each_B[index_S]
-    return torch.unique_consecutive(key_S, return_inverse=True)[1]
+    """Row of each state: consecutive states of a rollout, as many as fit behind the prefix that the last one needs.
+
+    Early blocks need little of the completion before them, so their rows hold many states; a state that fits into no
+    row has one of its own.
+    """
+    states = torch.arange(len(owner_S), device=owner_S.device)
+    _, index_S, count_B = torch.unique_consecutive(owner_S, return_inverse=True, return_counts=True)
+    end_B = count_B.cumsum(0)
+    through_S = size_S.cumsum(0)
+    # The row from state i to state j is prefix_j + through_j - before_i long, which grows with j inside a rollout; a
+    # stride keeps rollouts apart, so that one search finds every state's last companion.
+    stride = int(prefix_S.max()) + int(through_S[-1]) + token_budget + 1
+    length_S = index_S * stride + prefix_S + through_S
+    next_S = torch.searchsorted(length_S, index_S * stride + token_budget + through_S - size_S, right=True)
+    next_S = torch.minimum(torch.maximum(next_S, states + 1), end_B[index_S])
+    opens_S = torch.zeros_like(states, dtype=torch.bool)
+    at_B = end_B - count_B
+    while len(at_B):
+        opens_S[at_B] = True
+        next_B = next_S[at_B]
+        at_B = next_B[next_B < end_B[index_S[at_B]]]
+    return opens_S.cumsum(0) - 1
 
 
 def _by_length(clean: Segments, noisy: Segments) -> Segments:

@@ -6,13 +6,11 @@ row a prompt, and with a trained policy a third of all forwards of a group are c
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,11 +41,11 @@ class Distinct:
 
 
 def distinct_rows(key_RK: Tensor) -> Distinct:
-    """Rows of integers that are equal everywhere count as one; without copies the order is kept.
+    """Rows of integers that are equal everywhere count as one; kinds stand in the order in which they appear.
 
     >>> found = distinct_rows(torch.tensor([[7, 1], [5, 2], [7, 1]]))
     >>> found.rows_U.tolist(), found.kind_R.tolist()
-    ([1, 0], [1, 0, 1])
+    ([0, 1], [0, 1, 0])
     """
     different_UK, kind_R = key_RK.unique(dim=0, return_inverse=True)
     rows, kinds = key_RK.shape[0], different_UK.shape[0]
@@ -55,7 +53,9 @@ def distinct_rows(key_RK: Tensor) -> Distinct:
     if kinds == rows:
         return Distinct(rows_U=every_R, kind_R=every_R)
     first_U = every_R.new_full((kinds,), rows).scatter_reduce(0, kind_R, every_R, "amin")
-    return Distinct(rows_U=first_U, kind_R=kind_R)
+    # `unique` sorts by content, which changes from step to step while the rows, and so their cache, stay the same.
+    rows_U, order_U = first_U.sort()
+    return Distinct(rows_U=rows_U, kind_R=order_U.argsort()[kind_R])
 
 
 def every_row(rows: int, device: torch.device) -> Distinct:
@@ -64,11 +64,10 @@ def every_row(rows: int, device: torch.device) -> Distinct:
     return Distinct(rows_U=every_R, kind_R=every_R)
 
 
-def branch(cache: DynamicCache) -> DynamicCache:
-    """A cache that starts from the same keys and values; what is appended to it stays out of the first.
+def rows_asked(select_RW: Tensor) -> Tensor:
+    """Rows of which something is asked, int64: one whose window is complete while others' are not is not read.
 
-    No tensor is copied: a layer puts new tensors in the place of its old ones and never writes into them.
+    >>> rows_asked(torch.tensor([[False, True], [False, False], [True, True]])).tolist()
+    [0, 2]
     """
-    other = copy.copy(cache)
-    other.layers = [copy.copy(layer) for layer in cache.layers]
-    return other
+    return select_RW.any(1).nonzero().squeeze(-1)

@@ -10,10 +10,10 @@ from torch import Tensor
 from ..errors import SamplingError
 from ..policies.base import Policy
 from ..types import Decoding, Trajectory
-from .distinct import distinct_rows
+from .distinct import distinct_rows, rows_asked
 from .parts import Part, decoding_mode, split_parts
 from .predictions import Predictions
-from .record import Record
+from .record import Record, ended
 from .sampling import forbidden_ids, is_truncated
 from .steps import block_steps, check_decoding, spread
 from .window import WindowSettings, denoise
@@ -106,18 +106,21 @@ step reveals a token; give 1 to 8
             start = number * size
             canvas.open(start)
             asked = Predictions(canvas.logits, settings) if self.store_predictions else None
+            positions_RW = positions_L[start : start + size].expand(rows_R.shape[0], size)
             window = denoise(
                 canvas.logits if asked is None else asked,
                 settings,
                 keys_R=row_keys_B[rows_R],
-                positions_W=positions_L[start : start + size],
+                positions_RW=positions_RW,
                 first_step_R=record.steps_taken(rows_R),
-                counts=spread(size, steps),
+                counts_RK=positions_L.new_tensor(spread(size, steps)).expand(rows_R.shape[0], steps),
+                start_RW=torch.full_like(positions_RW, settings.mask_token_id),
+                open_RW=torch.ones_like(positions_RW, dtype=torch.bool),
             )
-            record.write(rows_R, start, window)
+            record.write(rows_R, positions_RW, window)
             if asked is not None:
                 record.write_predictions(rows_R, asked.of_states())
-            keep_R = (window.ids_RW != policy.eos_token_id).all(1)
+            keep_R = ~ended(window, policy.eos_token_id)
             if not bool(keep_R.any()):
                 return
             canvas.commit(window.ids_RW, keep_R)
@@ -146,14 +149,17 @@ class _FullCanvas:
         columns = slice(self._start, self._start + ids_RW.shape[1])
         self._ids_RT[:, columns] = ids_RW
 
+        asked_A = rows_asked(select_RW)
+        key_AK = torch.cat([self._prompt_R[:, None], self._ids_RT[:, self._context :]], dim=1)[asked_A]
+
         def forward(rows_U: Tensor, select_UW: Tensor) -> Tensor:
-            valid_UT = self._valid_QT[self._prompt_R[rows_U]]
+            read_U = asked_A[rows_U]
+            valid_UT = self._valid_QT[self._prompt_R[read_U]]
             select_UT = torch.zeros_like(valid_UT)
             select_UT[:, columns] = select_UW
-            return self._policy.logits(self._ids_RT[rows_U], attention_mask=valid_UT, select_BT=select_UT)
+            return self._policy.logits(self._ids_RT[read_U], attention_mask=valid_UT, select_BT=select_UT)
 
-        key_RK = torch.cat([self._prompt_R[:, None], self._ids_RT[:, self._context :]], dim=1)
-        return distinct_rows(key_RK).logits(forward, select_RW)
+        return distinct_rows(key_AK).logits(forward, select_RW[asked_A])
 
     def commit(self, ids_RW: Tensor, keep_R: Tensor) -> None:
         """Fix the window's tokens and drop the rows that are finished."""

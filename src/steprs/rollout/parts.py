@@ -29,10 +29,8 @@ class Part:
     rows_R: Tensor
 
 
-def split_parts(
-    prompt_ids_PC: Tensor, prompt_mask_PC: Tensor, *, group_size: int, max_rows: int, kinds_P: Tensor | None = None
-) -> Iterator[Part]:
-    """Parts of at most `max_rows` rollouts, whole groups where they fit; prompts of different `kinds_P` stay apart.
+def split_parts(prompt_ids_PC: Tensor, prompt_mask_PC: Tensor, *, group_size: int, max_rows: int) -> Iterator[Part]:
+    """Parts of at most `max_rows` rollouts, whole groups where they fit.
 
     Raises:
         ArgumentError: `group_size` or `max_rows` is below 1, or a prompt has no token.
@@ -42,19 +40,17 @@ def split_parts(
     if not bool(prompt_mask_PC.any(1).all()):
         raise ArgumentError("a prompt has no token; every row of prompt_mask_PC needs at least one true entry")
     prompts, group = max(1, max_rows // group_size), min(group_size, max_rows)
-    kinds_P = prompt_mask_PC.new_zeros(prompt_mask_PC.shape[0], dtype=torch.int64) if kinds_P is None else kinds_P
-    for kind in sorted(set(kinds_P.tolist())):
-        for index_Q in (kinds_P == kind).nonzero().squeeze(-1).split(prompts):
-            mask_QC = prompt_mask_PC[index_Q]
-            first = int(mask_QC.any(0).long().argmax())
-            for start in range(0, group_size, group):
-                rollouts_G = torch.arange(start, min(start + group, group_size), device=index_Q.device)
-                yield Part(
-                    prompt_ids_QC=prompt_ids_PC[index_Q, first:],
-                    prompt_mask_QC=mask_QC[:, first:],
-                    group=rollouts_G.shape[0],
-                    rows_R=(index_Q[:, None] * group_size + rollouts_G).flatten(),
-                )
+    for index_Q in torch.arange(prompt_mask_PC.shape[0], device=prompt_mask_PC.device).split(prompts):
+        mask_QC = prompt_mask_PC[index_Q]
+        first = int(mask_QC.any(0).long().argmax())
+        for start in range(0, group_size, group):
+            rollouts_G = torch.arange(start, min(start + group, group_size), device=index_Q.device)
+            yield Part(
+                prompt_ids_QC=prompt_ids_PC[index_Q, first:],
+                prompt_mask_QC=mask_QC[:, first:],
+                group=rollouts_G.shape[0],
+                rows_R=(index_Q[:, None] * group_size + rollouts_G).flatten(),
+            )
 
 
 @contextlib.contextmanager

@@ -42,20 +42,21 @@ class Record:
         """Set the decoding block of every position of these rows."""
         self._fields["block_index_BL"][rows_R] = block_index_RL
 
-    def write(self, rows_R: Tensor, start: int, window: Window) -> None:
-        """Lay a finished window into these rows from position `start` on."""
-        columns = slice(start, start + window.ids_RW.shape[1])
-        self._fields["completion_ids_BL"][rows_R, columns] = window.ids_RW
-        self._fields["unmask_step_BL"][rows_R, columns] = window.step_RW
-        self._fields["sampling_logprobs_BL"][rows_R, columns] = window.logprobs_RW
-        self._fields["entropies_BL"][rows_R, columns] = window.entropies_RW
+    def write(self, rows_R: Tensor, positions_RW: Tensor, window: Window) -> None:
+        """Lay what a window revealed into these rows, at these positions of the completion."""
+        revealed_RW = window.step_RW >= 0
+        at = (rows_R[:, None].expand_as(positions_RW)[revealed_RW], positions_RW[revealed_RW])
+        self._fields["completion_ids_BL"][at] = window.ids_RW[revealed_RW]
+        self._fields["unmask_step_BL"][at] = window.step_RW[revealed_RW]
+        self._fields["sampling_logprobs_BL"][at] = window.logprobs_RW[revealed_RW]
+        self._fields["entropies_BL"][at] = window.entropies_RW[revealed_RW]
         self._fields["num_steps_B"][rows_R] += window.taken_R
         if self._support_BLK is None or window.support_RWK is None:
             return
         old, new = self._support_BLK.shape[-1], window.support_RWK.shape[-1]
         width = max(old, new)
         self._support_BLK = functional.pad(self._support_BLK, (0, width - old), value=-1)
-        self._support_BLK[rows_R, columns] = functional.pad(window.support_RWK, (0, width - new), value=-1)
+        self._support_BLK[at] = functional.pad(window.support_RWK, (0, width - new), value=-1)[revealed_RW]
 
     def write_predictions(self, rows_R: Tensor, predictions_RSL: Tensor) -> None:
         """Lay the greedy completions of these rows' states in; -1 where a row has no such state."""
@@ -84,6 +85,11 @@ class Record:
             support_ids_BLK=self._support_BLK,
             **fields,
         )
+
+
+def ended(window: Window, eos_token_id: int) -> Tensor:
+    """Rows whose window revealed an end token, bool [R]."""
+    return ((window.ids_RW == eos_token_id) & (window.step_RW >= 0)).any(1)
 
 
 def up_to_end(ids_BL: Tensor, revealed_BL: Tensor, eos_token_id: int) -> Tensor:

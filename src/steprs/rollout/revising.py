@@ -27,11 +27,11 @@ from ..randomness import uniforms
 from ..types import Decoding, Revisions, Trajectory
 from .distinct import distinct_rows
 from .parts import Part, decoding_mode, split_parts
-from .record import Record
+from .record import Record, ended
 from .sampling import Draws, forbidden_ids, is_truncated, sample_tokens
 from .steps import check_decoding, spread
 from .unmasking import RULES, choose, confidences
-from .window import Window, WindowSettings, masked_window, write
+from .window import Window, WindowSettings, first_window, write
 
 _TOKEN_STREAM, _NOISE_STREAM = 0, 3
 
@@ -127,14 +127,15 @@ class RevisingSampler:
         valid_RC = part.prompt_mask_QC.repeat_interleave(part.group, dim=0)
         for number in range(length // width):
             first_step_R = record.steps_taken(rows_R)
+            positions_W = positions_L[number * width : (number + 1) * width]
             events.open(rows_R, number, first_step_R)
             window = _revise(
                 _Reader(policy, clean_RC, valid_RC, width), settings,
-                keys_R=row_keys_B[rows_R], positions_W=positions_L[number * width : (number + 1) * width],
+                keys_R=row_keys_B[rows_R], positions_W=positions_W,
                 first_step_R=first_step_R, vocabulary=policy.vocab_size, events=events, rows_R=rows_R,
             )  # fmt: skip
-            record.write(rows_R, number * width, window)
-            keep_R = (window.ids_RW != policy.eos_token_id).all(1)
+            record.write(rows_R, positions_W.expand_as(window.ids_RW), window)
+            keep_R = ~ended(window, policy.eos_token_id)
             if not bool(keep_R.any()):
                 return
             rows_R = rows_R[keep_R]
@@ -165,7 +166,8 @@ def _revise(
         events: written to.
         rows_R: int64 [R], the rows' places in `events`.
     """
-    window = masked_window((len(keys_R), len(positions_W)), settings, first_step_R)
+    masked_RW = torch.full((len(keys_R), len(positions_W)), settings.mask_token_id, device=keys_R.device)
+    window = first_window(masked_RW, settings, first_step_R)
     standing_RW = torch.zeros_like(window.ids_RW, dtype=torch.bool)
     alive_A = torch.arange(len(keys_R), device=keys_R.device)
     canvas_AW = _noise(keys_R, first_step_R, positions_W, vocabulary)

@@ -6,7 +6,6 @@ everything that decides and draws happens here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -42,11 +41,12 @@ class WindowSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Window:
-    """R rows of W positions, every one revealed.
+    """R rows of W positions, every open one revealed.
 
     Attributes:
         ids_RW: int64.
-        step_RW: int64 step that revealed the position, numbered from the `first_step_R` given.
+        step_RW: int64 step that revealed the position, numbered from the `first_step_R` given; -1 where the position
+            was not open.
         logprobs_RW, entropies_RW: float32, see `Draws`.
         taken_R: int64, steps the row took.
         support_RWK: int64 padded with -1, or None.
@@ -65,30 +65,36 @@ def denoise(
     settings: WindowSettings,
     *,
     keys_R: Tensor,
-    positions_W: Tensor,
+    positions_RW: Tensor,
     first_step_R: Tensor,
-    counts: Sequence[int],
+    counts_RK: Tensor,
+    start_RW: Tensor,
+    open_RW: Tensor,
 ) -> Window:
-    """Reveal a fully masked window.
+    """Reveal the masked positions of a window.
+
+    Rows take their steps side by side; one that is complete waits for the others of its window, and nothing more is
+    asked of `logits_of` for it.
 
     Args:
         logits_of: the forward.
         settings: rule and distribution.
         keys_R: int64 [R], see `randomness.row_keys`.
-        positions_W: int64 [W], the window's positions in the completion (they key the random numbers).
+        positions_RW: int64, the window's positions in the completion (they key the random numbers).
         first_step_R: int64 [R], steps each row took before this window.
-        counts: positions to reveal in each step; a dynamic rule takes at most this many steps.
+        counts_RK: int64, positions to reveal in each of at most K steps, 0 behind the row's last step; a dynamic rule
+            takes at most as many steps as are not 0.
+        start_RW: int64 ids that the window starts from, the mask token where it is open.
+        open_RW: bool, the positions to reveal.
     """
-    shape = (keys_R.shape[0], positions_W.shape[0])
-    window = masked_window(shape, settings, first_step_R)
-    open_RW = torch.ones(shape, dtype=torch.bool, device=keys_R.device)
-    for index, count in enumerate(counts):
+    window = first_window(start_RW, settings, first_step_R)
+    for index in range(counts_RK.shape[1]):
         step_R = first_step_R + index
-        minimum: Tensor | int = count
+        minimum_R = counts_RK[:, index]
         if not settings.rule.fixed_steps:
-            left = len(counts) - index
-            minimum = (open_RW.sum(1) + left - 1) // left
-        reveal_RW, draws = _one_step(logits_of, settings, window, open_RW, keys_R, positions_W, step_R, minimum)
+            left_R = (counts_RK[:, index:] > 0).sum(1).clamp(min=1)
+            minimum_R = (open_RW.sum(1) + left_R - 1) // left_R
+        reveal_RW, draws = _one_step(logits_of, settings, window, open_RW, keys_R, positions_RW, step_R, minimum_R)
         window = write(window, reveal_RW, draws, step_R)
         open_RW = open_RW & ~reveal_RW
         if not settings.rule.fixed_steps and not bool(open_RW.any()):
@@ -96,10 +102,11 @@ def denoise(
     return window
 
 
-def masked_window(shape: tuple[int, int], settings: WindowSettings, like_R: Tensor) -> Window:
-    """Nothing revealed yet."""
+def first_window(start_RW: Tensor, settings: WindowSettings, like_R: Tensor) -> Window:
+    """Nothing revealed yet: a window of the ids that it starts from."""
+    shape = start_RW.shape
     return Window(
-        ids_RW=like_R.new_full(shape, settings.mask_token_id),
+        ids_RW=start_RW,
         step_RW=like_R.new_full(shape, -1),
         logprobs_RW=torch.zeros(shape, device=like_R.device),
         entropies_RW=torch.zeros(shape, device=like_R.device),
@@ -114,13 +121,13 @@ def _one_step(
     window: Window,
     open_RW: Tensor,
     keys_R: Tensor,
-    positions_W: Tensor,
+    positions_RW: Tensor,
     step_R: Tensor,
-    minimum: Tensor | int,
+    minimum_R: Tensor,
 ) -> tuple[Tensor, Draws]:
     """Bool [R, W] of the positions revealed, and their draws in row-major order."""
     rule, threshold = settings.rule, settings.decoding.threshold
-    uniforms_RW = uniforms(keys_R, step_R, positions_W, _TOKEN_STREAM)
+    uniforms_RW = uniforms(keys_R, step_R, positions_RW, _TOKEN_STREAM)
 
     def sample(logits_NV: Tensor, uniforms_N: Tensor) -> Draws:
         return sample_tokens(
@@ -132,14 +139,14 @@ def _one_step(
         )
 
     if rule.order is not None:
-        noise_RW = uniforms(keys_R, step_R, positions_W, _ORDER_STREAM)
-        reveal_RW = choose(rule.order(noise_RW, positions_W), open_RW, minimum, rule, threshold)
+        noise_RW = uniforms(keys_R, step_R, positions_RW, _ORDER_STREAM)
+        reveal_RW = choose(rule.order(noise_RW, positions_RW), open_RW, minimum_R, rule, threshold)
         return reveal_RW, sample(logits_of(window.ids_RW, reveal_RW), uniforms_RW[reveal_RW])
     logits_NV = logits_of(window.ids_RW, open_RW)
     draws = sample(logits_NV, uniforms_RW[open_RW]) if rule.looks_at == "draws" else None
     confidence_N = confidences(rule, logits_NV, draws.ids_N if draws else None, settings.forbidden)
     confidence_RW = confidence_N.new_full(open_RW.shape, float("-inf")).masked_scatter(open_RW, confidence_N)
-    reveal_RW = choose(confidence_RW, open_RW, minimum, rule, threshold)
+    reveal_RW = choose(confidence_RW, open_RW, minimum_R, rule, threshold)
     revealed_M = reveal_RW[open_RW].nonzero().squeeze(-1)
     if draws is not None:
         return reveal_RW, draws.at(revealed_M)

@@ -118,6 +118,68 @@ def test_budget_bounds_every_batch_that_can_be_cut(kit, kind):
     assert len(pairs) == len(set(pairs)) == int(trajectory.completion_mask_BL.sum())
 
 
+def _long_rollout(kit, length=24, context=5):
+    policy = kit.policy("block_causal", block_size=4)
+    base = kit.trajectory(policy, 0, rows=1, context=context, length=length)
+    return policy, dataclasses.replace(
+        base,
+        prompt_ids_BC=torch.full((1, context), 4),
+        prompt_mask_BC=torch.ones(1, context, dtype=torch.bool),
+        completion_ids_BL=torch.arange(length)[None] % 9 + 3,
+        unmask_step_BL=torch.arange(length)[None],
+        completion_mask_BL=torch.ones(1, length, dtype=torch.bool),
+    )
+
+
+def test_early_blocks_take_rows_that_hold_little_before_them(kit):
+    """Prompt of 5, six blocks of 4, a state a token; by hand for a budget of 33."""
+    policy, trajectory = _long_rollout(kit)
+    plan = plan_trace(trajectory, policy, token_budget=33)
+    rows = [row for batch in plan for row in _rows(batch)]
+    # States 0-5 reach block 1, whose prefix is 9, and 6 x 4 fit behind it; 6-10 reach block 2, whose prefix is 13; and
+    # so on. State 20 is of block 5: with its prefix of 25 it does not fit behind 18 and 19.
+    assert sorted(rows) == sorted([(9, 6), (13, 5), (17, 4), (21, 3), (21, 2), (25, 2), (25, 2)])
+    assert all(batch.tokens <= 33 for batch in plan)
+    kit.assert_same(
+        trajectory_logprobs(policy, trajectory, token_budget=33), kit.slow_trace(policy, trajectory), policy,
+        tolerance=1e-10,
+    )  # fmt: skip
+
+
+def _rows(batch):
+    """(clean positions, noisy states) of each row."""
+    segments = batch.segments
+    for row in range(batch.rows):
+        mine = segments.row_S == row
+        yield int(segments.size_S[mine & (segments.state_S < 0)]), int((mine & (segments.state_S >= 0)).sum())
+
+
+def test_what_cannot_be_cut_is_scored_and_said_once(kit, recwarn):
+    policy, trajectory = _long_rollout(kit)
+    for _ in range(2):
+        plan = plan_trace(trajectory, policy, token_budget=27)
+    said = [str(one.message) for one in recwarn if "token_budget is 27" in str(one.message)]
+    assert len(said) == 1 and "take 29 positions" in said[0] and "train.token_budget to at least 29; with 58" in said[0]
+    assert max(batch.tokens for batch in plan) == 29 and plan[0].rows == 1
+    kit.assert_same(
+        trajectory_logprobs(policy, trajectory, token_budget=27), kit.slow_trace(policy, trajectory), policy,
+        tolerance=1e-10,
+    )  # fmt: skip
+
+
+def test_rows_that_agree_share_one_mask(kit):
+    policy, one = _long_rollout(kit, length=8)
+    many = one.rows(torch.zeros(3, dtype=torch.int64))
+    (batch,) = plan_trace(many, policy)
+    packed = batch.pack()
+    assert packed.ids_RT.shape[0] == 3 and packed.mask_R1TT.shape[0] == 1
+    (alone,) = plan_trace(one, policy)
+    assert torch.equal(packed.mask_R1TT, alone.pack().mask_R1TT)
+    (batch,) = plan_trace(dataclasses.replace(many, unmask_step_BL=torch.tensor([[0, 0, 1, 1, 2, 2, 3, 3],
+        [0, 1, 2, 3, 4, 4, 4, 5], [0, 0, 1, 1, 2, 2, 3, 3]])), policy)  # fmt: skip
+    assert batch.pack().mask_R1TT.shape[0] == 3
+
+
 def _at(batch):
     packed = batch.pack()
     return packed.row_N, packed.pos_N

@@ -13,31 +13,9 @@ from torch import Tensor, nn
 
 from steprs.policies import attention as masks
 from steprs.policies.base import Policy, count_before
+from steprs.rollout.prefix import PrefixCache
 
 PAD, EOS, MASK = 0, 1, 2
-
-
-class TableCache:
-    """Ids and positions instead of keys and values, with the methods of a transformers cache that samplers use."""
-
-    def __init__(self) -> None:
-        self.features: Tensor | None = None
-        self.layers: list[Any] = []
-
-    def get_seq_length(self) -> int:
-        return 0 if self.features is None else self.features.shape[1]
-
-    def update(self, new: Tensor) -> Tensor:
-        self.features = new if self.features is None else torch.cat([self.features, new], dim=1)
-        return self.features
-
-    def crop(self, count: int) -> None:
-        assert count < 0 and self.features is not None
-        self.features = self.features[:, :count]
-
-    def batch_select_indices(self, index: Tensor) -> None:
-        assert self.features is not None
-        self.features = self.features[index]
 
 
 class TablePolicy:
@@ -76,9 +54,6 @@ class TablePolicy:
         self.tokenizer: Any = None
         self.seen: list[Tensor] = []
 
-    def new_cache(self) -> TableCache:
-        return TableCache()
-
     def block_layout(self, prompt_mask_BC: Tensor, length: int) -> Tensor:
         return Policy.block_layout(self, prompt_mask_BC, length)  # type: ignore[arg-type]
 
@@ -89,7 +64,7 @@ class TablePolicy:
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         select_BT: Tensor | None = None,
-        cache: TableCache | None = None,
+        cache: PrefixCache | None = None,
     ) -> Tensor:
         assert not torch.is_grad_enabled() and not self.module.training
         self.seen.append(ids_BT.clone())
@@ -99,7 +74,7 @@ class TablePolicy:
         assert attention_mask is not None and position_ids is not None
         position_ids = position_ids.expand_as(ids_BT)
         features = self._embed[position_ids, ids_BT]
-        features = features if cache is None else cache.update(features)
+        features = features if cache is None else cache.update(features[:, None], features[:, None], 0)[0][:, 0]
         seen_BTS = attention_mask[:, 0].expand(ids_BT.shape[0], -1, -1).double()
         hidden_BTH = torch.tanh(seen_BTS @ features)
         logits = torch.einsum("bth,bthv->btv", hidden_BTH, self._head[position_ids]) + self._bias

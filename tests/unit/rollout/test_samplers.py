@@ -196,6 +196,36 @@ def test_padding_that_is_the_end_token_ends_nothing(kind):
     assert ended > 10
 
 
+@pytest.mark.parametrize("kind", ["masked", "block"])
+def test_a_complete_block_is_not_read_while_it_waits_for_others(kind):
+    """Dynamic rules: after each step only rollouts with something left to reveal in the block cost a forward."""
+    policy = policy_for(kind, 4, eos_bias=NEVER, sharpness=3.0)
+    settings = decoding(kind, 8, 8, 4, unmasking="confidence_threshold", threshold=0.55)
+    trajectory = sample(policy, settings, PROMPTS, 8)
+    prompt = torch.arange(3).repeat_interleave(8)[:, None]
+    first_B = trajectory.unmask_step_BL[:, :4].amax(1) + 1
+    expected = []
+    for start, begun_B in ((0, torch.zeros_like(first_B)), (4, first_B)):
+        left_B = trajectory.unmask_step_BL[:, start : start + 4].amax(1) + 1 - begun_B
+        for step in range(int(left_B.max())):
+            state = torch.stack([state_at(trajectory.rows(torch.tensor([row])), int(begun_B[row]) + step)[0]
+                                 for row in range(24)])  # fmt: skip
+            expected.append(len(torch.cat([prompt, state], dim=1)[left_B > step].unique(dim=0)))
+    assert [len(ids) for ids in policy.seen] == expected
+    assert len(first_B.unique()) > 1, "some rows wait"
+
+
+def test_prompts_that_end_anywhere_in_a_block_are_decoded_together():
+    policy = policy_for("block", 4, prompt_block="aligned", eos_bias=NEVER)
+    prompts = [[3] * count for count in range(1, 9)]
+    trajectory = sample(policy, decoding("block", 12, 12, 4), prompts, 1)
+    # A step a token: three windows of four for prompts that fill their block, and a last one of three tokens at most.
+    assert len(policy.seen) == 3 * 4 + 3
+    for index, prompt in enumerate(prompts):
+        alone = sample(policy, decoding("block", 12, 12, 4), [prompt], 1, keys=make_keys(1, 1, first=index))
+        assert_same(alone, trajectory.rows(torch.tensor([index])))
+
+
 def test_aligned_blocks_finish_the_block_that_the_prompt_began():
     policy = policy_for("block", 4, prompt_block="aligned", eos_bias=NEVER)
     trajectory = sample(policy, decoding("block", 8, 4, 4), [[3, 4, 5, 6, 3, 4], [3, 4, 5, 6]], 1)
