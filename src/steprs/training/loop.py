@@ -169,6 +169,7 @@ def rollouts(run: Run, accelerator: Accelerator, update: int) -> tuple[Trajector
 def collect_batch(run: Run, accelerator: Accelerator, update: int, folder: RunFolder | None = None) -> UpdateBatch:
     """Decode, score and weigh one update's rollouts, and keep them in `folder` where the settings ask for it."""
     settings, policy = run.settings, run.policy
+    failures = run.task.verifier_failures
     trajectory, rewards, problems, texts = rollouts(run, accelerator, update)
     prompts_B = torch.tensor(list(my_prompts(settings.prompts_per_update, accelerator)))
     rollouts_B = torch.arange(settings.group_size).repeat(len(problems))
@@ -179,8 +180,10 @@ def collect_batch(run: Run, accelerator: Accelerator, update: int, folder: RunFo
         ids = [problem.id for problem in problems]
         store_rollouts(folder, update, trajectory, rewards, row_keys_B=keys_B, problem_ids=ids, accelerator=accelerator)
     weighting = weigh(trajectory, rewards, run.schedule, settings, accelerator, row_keys_B=keys_B)
-    ended_B = (trajectory.completion_ids_BL == policy.eos_token_id).any(1)
+    # Only a revealed end token ends a text: what was never reached may hold padding that is the same token.
+    ended_B = ((trajectory.completion_ids_BL == policy.eos_token_id) & trajectory.completion_mask_BL).any(1)
     tally = rollout_tally(trajectory, rewards, texts, ends_with_eos=run.task.ends_with_eos, ended_B=ended_B)
+    tally.add("verifier/failures", torch.tensor(run.task.verifier_failures - failures, device=policy.device), None)
     metrics: dict[str, Any] = tally.result(accelerator)
     metrics |= weighting_metrics(trajectory, rewards, weighting, settings.advantage, accelerator)
     samples = sample_records(update, problems, texts, rewards.verdicts, settings.group_size, settings.log_completions)
