@@ -79,6 +79,7 @@ def evaluate(
     """
     _check(problems, samples, k)
     _, _, kept, _ = encode_prompts(policy, problems, max_prompt_tokens=max_prompt_tokens, overlong=overlong)
+    failures = task.verifier_failures
     records: list[ProblemSamples] = []
     examples: list[Example] = []
     chunk = max(1, max_rows // samples)
@@ -115,6 +116,7 @@ def evaluate(
         dropped=_dropped(problems, kept),
         problems=tuple(records),
         examples=tuple(examples),
+        verifier_failures=task.verifier_failures - failures,
     )
 
 

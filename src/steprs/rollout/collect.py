@@ -228,5 +228,14 @@ def _encode(policy: Policy, problem: Problem) -> list[int]:
         messages = [{"role": "user", "content": problem.prompt}]
         ids: Any = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)
     else:
-        ids = tokenizer(problem.prompt)["input_ids"]
+        try:
+            ids = tokenizer(problem.prompt)["input_ids"]
+        except Exception as error:
+            # What `tokenizers` raises for a word that a vocabulary of words lacks has no class of its own.
+            if "[UNK]" not in str(error):
+                raise
+            raise TaskError(
+                f"problem {problem.id!r}: its prompt has words that the policy's vocabulary lacks. A tiny policy knows "
+                "the words it was made from only: make one of this task with `steprs pretrain`, or give another policy"
+            ) from None
     return [int(token) for token in ids]

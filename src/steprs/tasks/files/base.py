@@ -71,10 +71,10 @@ class AbstractFileTask(AbstractTask):
         for option, allowed in (("bad_rows", ("error", "skip")), ("answer_format", self.allowed_formats)):
             if getattr(self, option) not in allowed:
                 raise ArgumentError(unknown_name(option, str(getattr(self, option)), allowed))
-        if not 0 <= self.max_bad_share < 1 or self.completion_length < 1:
+        if not 0 <= self.max_bad_share <= 1 or self.completion_length < 1:
             raise ArgumentError(
                 f"max_bad_share={self.max_bad_share}, completion_length={self.completion_length}; allowed: a share in "
-                "[0, 1) and at least one token"
+                "[0, 1] and at least one token"
             )
 
     @property
