@@ -29,6 +29,7 @@ class AbstractFileTask(AbstractTask):
         hub: a dataset of the Hub, for when no file is given.
         hub_subset: its configuration, e.g. `main`.
         train_split, dev_split, test_split: its splits; null where it has none.
+        first_rows: rows to read of each source; null for all.
         bad_rows: `error` stops at rows that cannot be used, `skip` leaves them out and counts them.
         max_bad_share: with `skip`, the share of rows that may be left out.
         answer_format: a key of `formats.FORMATS`, of those that the task allows.
@@ -48,6 +49,7 @@ class AbstractFileTask(AbstractTask):
     train_split: str | None = "train"
     dev_split: str | None = None
     test_split: str | None = "test"
+    first_rows: int | None = None
     bad_rows: Literal["error", "skip"] = "error"
     max_bad_share: float = 0.05
     answer_format: str = "answer_tag"
@@ -71,10 +73,10 @@ class AbstractFileTask(AbstractTask):
         for option, allowed in (("bad_rows", ("error", "skip")), ("answer_format", self.allowed_formats)):
             if getattr(self, option) not in allowed:
                 raise ArgumentError(unknown_name(option, str(getattr(self, option)), allowed))
-        if not 0 <= self.max_bad_share <= 1 or self.completion_length < 1:
+        if not 0 <= self.max_bad_share <= 1 or min(self.completion_length, self.first_rows or 1) < 1:
             raise ArgumentError(
-                f"max_bad_share={self.max_bad_share}, completion_length={self.completion_length}; allowed: a share in "
-                "[0, 1] and at least one token"
+                f"max_bad_share={self.max_bad_share}, completion_length={self.completion_length}, first_rows="
+                f"{self.first_rows}; allowed: a share in [0, 1], at least one token and one row"
             )
 
     @property

@@ -12,6 +12,10 @@ class RowFault(Exception):
     """This row cannot be used, and why; caught by the loader, which knows the row's place."""
 
 
+class RowNotAskedFor(Exception):
+    """A whole row that the options leave out."""
+
+
 def take(values: Mapping[str, Any], names: Sequence[str], option: str | None) -> Any:
     """The value of the first column that the row has, exact names before other capitals.
 

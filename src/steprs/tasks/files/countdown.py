@@ -13,7 +13,7 @@ from ...types import Problem, Verdict
 from ..base import Trace
 from ..verifiers.countdown import countdown_verdict, operators_in, read_expression
 from .base import AbstractFileTask
-from .columns import RowFault, as_text, take
+from .columns import RowFault, RowNotAskedFor, as_text, take
 from .loading import Item
 
 FEWEST, MOST = 2, 6
@@ -32,12 +32,14 @@ class CountdownFileTask(AbstractFileTask):
     Two rows with the same numbers in another order are the same problem.
 
     Attributes:
+        count: only rows with so many numbers are used; null for all.
         numbers_column, target_column: what the columns are called, where not as usual.
 
     Raises:
         ArgumentError: see `AbstractFileTask`.
     """
 
+    count: int | None = None
     numbers_column: str | None = None
     target_column: str | None = None
 
@@ -50,6 +52,8 @@ class CountdownFileTask(AbstractFileTask):
         target = _integer(take(values, ("target", "output"), self.target_column), "the target")
         if not FEWEST <= len(numbers) <= MOST:
             raise RowFault(f"{len(numbers)} numbers; allowed are {FEWEST} to {MOST}")
+        if self.count is not None and len(numbers) != self.count:
+            raise RowNotAskedFor(f"{len(numbers)} numbers, not count={self.count}")
         key = f"{' '.join(map(str, sorted(numbers)))}>{target}"
         shown = ", ".join(map(str, numbers))
         question = QUESTION.format(numbers=shown, target=target)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from ...errors import TaskError
 from ..base import SPLITS, Split, hash_order, split_of
-from .columns import RowFault
+from .columns import RowFault, RowNotAskedFor
 from .reading import Row, Source, read_rows
 from .report import SHOWN, RowReport
 
@@ -41,11 +41,15 @@ class RowTask(Protocol):
     """What the loader needs of a task."""
 
     @property
+    def first_rows(self) -> int | None:
+        """Rows to read of each source; None for all."""
+
+    @property
     def gold_threads(self) -> int:
         """Gold answers checked at once."""
 
     def read_row(self, values: Mapping[str, Any]) -> Item:
-        """The problem of a row, or RowFault."""
+        """The problem of a row, or RowFault, or RowNotAskedFor."""
 
     def gold_fault(self, item: Item) -> str | None:
         """Why the verifier does not take the row's gold answer; None if it does."""
@@ -127,7 +131,7 @@ def _fresh(
     """(where, item) of rows that are whole and not there yet."""
     report.rows[source.label] = 0
     own: set[str] = set()
-    for row in read_rows(source):
+    for row in islice(read_rows(source), task.first_rows):
         report.rows[source.label] += 1
         where = f"{source.label}:{row.line}"
         item = _read(task, row, report, where)
@@ -151,7 +155,9 @@ def _read(task: RowTask, row: Row, report: RowReport, where: str) -> Item | None
         return task.read_row(row.values)
     except RowFault as fault:
         report.add("broken", where, str(fault))
-        return None
+    except RowNotAskedFor as reason:
+        report.add("other", where, str(reason))
+    return None
 
 
 def _checked(task: RowTask, rows: Iterable[tuple[str, Item]], report: RowReport) -> Iterator[Item]:

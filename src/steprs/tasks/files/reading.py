@@ -81,7 +81,8 @@ def _json_lines(path: Path) -> Iterator[Row]:
             except UnicodeDecodeError:
                 yield Row(line=number, values={}, fault="not UTF-8 text")
             except (json.JSONDecodeError, RecursionError) as error:
-                yield Row(line=number, values={}, fault=f"not JSON ({error})")
+                found = getattr(error, "msg", "nested too deeply")
+                yield Row(line=number, values={}, fault=f"not JSON ({found} at character {getattr(error, 'pos', 0)})")
 
 
 def _json(path: Path) -> Iterator[Row]:

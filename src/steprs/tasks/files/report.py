@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-Kind = Literal["broken", "duplicate", "overlap"]
+Kind = Literal["broken", "duplicate", "overlap", "other"]
 # All rows are counted; so many of each kind are named.
 MAX_NAMED = 1000
 SHOWN = 5
@@ -14,6 +14,7 @@ WORDS: Mapping[Kind, str] = {
     "broken": "broken",
     "duplicate": "the same problem as an earlier row",
     "overlap": "the same problem as one in a split that is held out",
+    "other": "not asked for by the options",
 }
 
 
