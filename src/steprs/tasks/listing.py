@@ -18,8 +18,8 @@ MAX_FAILURES = 20
 def list_tasks() -> list[dict[str, Any]]:
     """One record a built-in task, one a task from a file, then one for the reasoning-gym adapter.
 
-    >>> [record["name"] for record in list_tasks()]
-    ['chain_arithmetic', 'countdown', 'sudoku4', 'countdown-file', 'gsm8k', 'math', 'sudoku-file', 'reasoning_gym:<name>']
+    >>> [record["name"] for record in list_tasks()][:4]
+    ['chain_arithmetic', 'countdown', 'sudoku4', 'countdown-file']
     """
     records = [_describe(get_task(name)) for name in sorted(TASKS)]
     records += [

@@ -59,7 +59,8 @@ class CountdownFileTask(AbstractFileTask):
         question = QUESTION.format(numbers=shown, target=target)
         if self.answer_format == "plain":
             question = f"{' '.join(map(str, numbers))} {target}"
-        return Item(key=key, question=question, answer=str(target), metadata={"numbers": numbers, "target": target})
+        metadata = {"numbers": numbers, "target": target}
+        return Item(key=key, question=question, answer=str(target), metadata=metadata, value=str(target))
 
     def gold_fault(self, item: Item) -> str | None:
         """Finding an expression takes too long for every row of a long file: `steprs tasks validate` does it."""

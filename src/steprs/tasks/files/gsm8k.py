@@ -38,6 +38,11 @@ class Gsm8kTask(AbstractTextTask):
             raise RowFault(f"the answer {answer[:60]!r} is not a number")
         return answer, text[: span[0]] if span else solution
 
+    def value_of(self, answer: str) -> str:
+        """The number."""
+        quantity = read_quantity(answer)
+        return answer if quantity is None else str(quantity.value)
+
     def score(self, problem: Problem, completion: str) -> Verdict:
         """Compare the number in the answer's place with the gold one; what is no number is unparsed."""
         given, gold = self._number(completion), read_quantity(problem.answer)

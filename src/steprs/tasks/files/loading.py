@@ -29,12 +29,14 @@ class Item:
         question: the part of the prompt that is this problem's own.
         answer: gold answer in the task's own form.
         metadata: what verifier and gold completion need besides.
+        value: equal for rows of the same problem that do not contradict each other.
     """
 
     key: str
     question: str
     answer: str
     metadata: Mapping[str, Any]
+    value: str
 
 
 class RowTask(Protocol):
@@ -139,10 +141,10 @@ def _fresh(
             continue
         before = seen.get(item.key)
         if before is None:
-            seen[item.key] = (where, item.answer)
+            seen[item.key] = (where, item.value)
             own.add(item.key)
             yield where, item
-        elif before[1] != item.answer:
+        elif before[1] != item.value:
             report.add("broken", where, f"the problem of {before[0]} with another answer, {item.answer[:40]!r}")
         else:
             report.add("duplicate" if item.key in own else "overlap", where, f"as {before[0]}")

@@ -63,6 +63,10 @@ class MathTask(AbstractTextTask):
             raise RowFault(f"the answer has {len(answer)} characters; allowed are 1 to {MAX_BOX_CHARACTERS}")
         return answer, unboxed(solution or (text if box is not None else ""))
 
+    def value_of(self, answer: str) -> str:
+        """One spelling of the LaTeX."""
+        return canonical(answer)
+
     def score(self, problem: Problem, completion: str) -> Verdict:
         """Compare the LaTeX in the answer's place with the gold one; a comparison that fails is wrong."""
         answer = self.format.answer(completion)

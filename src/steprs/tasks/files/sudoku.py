@@ -60,9 +60,9 @@ class SudokuFileTask(AbstractFileTask):
             raise RowFault(f"the solution {given} is not that of the puzzle, {found[0]}")
         if "." not in clues:
             raise RowFault(f"the puzzle {puzzle} has no empty cell")
-        return Item(
-            key=canonical_clues(clues), question=self._shown(puzzle), answer=found[0], metadata={"puzzle": clues}
-        )
+        key = canonical_clues(clues)
+        # The solution follows from the puzzle, under whatever names of the digits.
+        return Item(key=key, question=self._shown(puzzle), answer=found[0], metadata={"puzzle": clues}, value=key)
 
     def gold_fault(self, item: Item) -> str | None:
         """The solution was computed while the row was read."""

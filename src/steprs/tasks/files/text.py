@@ -46,7 +46,12 @@ class AbstractTextTask(AbstractFileTask):
         answer, reasoning = self.read_answer(values, solution if isinstance(solution, str) else "")
         plain = _TAGS.sub("", _NOTES.sub("", reasoning)).replace("####", "").strip()
         key = hashlib.blake2b(" ".join(question.split()).encode(), digest_size=12).hexdigest()
-        return Item(key=key, question=question, answer=answer, metadata={"solution": plain} if plain else {})
+        metadata = {"solution": plain} if plain else {}
+        return Item(key=key, question=question, answer=answer, metadata=metadata, value=self.value_of(answer))
+
+    @abstractmethod
+    def value_of(self, answer: str) -> str:
+        """Equal for answers that are the same, however they are written."""
 
     @abstractmethod
     def read_answer(self, values: Mapping[str, Any], solution: str) -> tuple[str, str]:
