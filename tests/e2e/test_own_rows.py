@@ -6,11 +6,18 @@ import json
 import random
 from pathlib import Path
 
+import published
 import pytest
-from support import records
+from published import FAMILY_NAMES, LAYOUTS, random_tensors, write_checkpoint
+from support import records, small_config
 
+from steprs import build
 from steprs.cli.app import main
+from steprs.errors import TaskError
 from steprs.evaluation.result import EvalResult
+from steprs.tasks import get_task
+from steprs.tasks.files.gsm8k import Gsm8kTask
+from steprs.types import Verdict
 
 LENGTH = "task.options.completion_length=12"
 TINY = (
@@ -154,3 +161,43 @@ def test_files_without_training_or_dev_rows(data: Path, tmp_path: Path, capsys: 
         == 2
     )
     assert "no training problem" in capsys.readouterr().err, "its only row is held out"
+
+
+@pytest.mark.parametrize("family", FAMILY_NAMES)
+def test_an_overlong_prompt_is_named_or_dropped_everywhere(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through every family's tokenizer and template: rewards, rollouts and prompts stay in step."""
+    long = {"question": "How many eggs " + "and pens " * 40 + "?", "answer": "#### 3"}
+    file = tmp_path / "rows.jsonl"
+    file.write_text("\n".join([*rows()[:40], json.dumps(long)]) + "\n")
+    options = {"train_file": str(file), "dev_file": None, "instruction": ""}
+    words = ["<|im_start|>", "<|im_end|>", *get_task("gsm8k", **options).vocabulary()]
+    monkeypatch.setattr(published, "words", lambda: words)
+    write_checkpoint(tmp_path / "policy", family, tensors=random_tensors(LAYOUTS[family], rows=len(words) + 8))
+    lengths: list[int] = []
+
+    def parity(self: Gsm8kTask, problem, completion: str) -> Verdict:  # type: ignore[no-untyped-def]
+        lengths.append(len(problem.prompt.split()))
+        right = sum(map(ord, completion)) % 2 == 0
+        return Verdict(reward=float(right), status="right" if right else "wrong", answer_key=completion)
+
+    monkeypatch.setattr(Gsm8kTask, "score", parity)
+    monkeypatch.setattr(Gsm8kTask, "gold_fault", lambda self, item: None)
+    held_out = tmp_path / "test.jsonl"
+    held_out.write_text("\n".join([*rows()[40:50], json.dumps({**long, "question": long["question"] + " ?"})]) + "\n")
+    given = [
+        f"policy.path={tmp_path / 'policy'}", "task.name=gsm8k", f"task.options.train_file={file}",
+        f"task.options.test_file={held_out}", "task.options.instruction=''", "task.max_prompt_tokens=40",
+        "sampler.length=8", "sampler.steps=8", "sampler.block_size=4",
+        "train.updates=2", "train.prompts_per_update=20", "train.group_size=2",
+    ]  # fmt: skip
+    with pytest.raises(TaskError, match=r"its prompt has \d+ tokens, allowed are 40"):
+        build.train(small_config(*given), output=tmp_path / "error")
+    run = build.train(small_config(*given, "task.overlong_prompts=drop"), output=tmp_path / "run")
+    dropped = json.loads((run / "dropped.json").read_text())
+    assert len(dropped["train"]) + len(dropped["dev"]) == 1
+    assert len(lengths) == 2 * 20 * 2 and max(lengths) < 40
+    assert [record["skipped"] for record in records(run)] == [0.0, 0.0]
+    result = build.evaluate(run, overrides=["eval.problems=11", "eval.samples=2", "eval.k=[1]"], checkpoint="last")
+    assert len(result.dropped) == 1 and len(result.problems) == 10

@@ -2,6 +2,9 @@
 
 import importlib.util
 import json
+import threading
+import time
+from pathlib import Path
 
 import pytest
 
@@ -328,6 +331,79 @@ def test_equations_in_text(text, equations, signature):
     else:
         assert trace.equations == equations
     assert trace.signature == signature
+
+
+GOLDEN = [
+    json.loads(line)
+    for line in (Path(__file__).parents[3] / "golden" / "answers.jsonl").read_text("utf-8").splitlines()
+]
+
+
+@pytest.mark.parametrize(
+    ("convention", "name", "form", "column"),
+    [
+        ("gsm8k", "gsm8k", "hash", "answer"),
+        pytest.param(
+            "boxed", "math", "boxed", "answer", marks=pytest.mark.skipif(not HAS_MATH, reason="needs the math extra")
+        ),
+        ("answer_tag", "gsm8k", "answer_tag", "answer"),
+        ("countdown", "countdown-file", "plain", None),
+    ],
+)
+def test_every_golden_answer_is_judged_by_its_task(convention, name, form, column, tmp_path):
+    """The committed table of answers that others read wrongly, through rows and prompts of a file."""
+    judged = 0
+    for row in (row for row in GOLDEN if row["convention"] == convention):
+        numbers, _, target = row["gold"].partition("|")
+        values = {column: row["gold"]} if column else {"nums": [int(n) for n in numbers.split()], "target": target}
+        task, problem = one(name, {"question": "?", **values}, tmp_path, answer_format=form)
+        assert status(task, problem, row["completion"]) == row["expected"], row
+        judged += 1
+    assert judged >= 5
+
+
+HOSTILE = {
+    "tower": "9**9**9**9",
+    "tagged tower": "<answer>9**9**9**9</answer>",
+    "million letters": "a" * 10**6,
+    "million digits in a tag": f"<answer>{'1' * 10**6}</answer>",
+    "million digits behind a mark": "#### " + "1" * 10**6,
+    "million digits in a box": "\\boxed{" + "1" * 10**6 + "}",
+    "digits apart": "1 " * 500_000,
+    "deep brackets in a tag": f"<answer>{'(' * 10**5}</answer>",
+    "open tags": "<answer>" * 125_000,
+    "open boxes": "\\boxed{" * 150_000,
+    "open boxes in a tag": f"<answer>{chr(92)}boxed{{{'{' * 10**5}</answer>",
+    "equations": "1 + 1 = 2 " * 100_000,
+    "chain": "1+" * 500_000,
+    "slashes": "1/" * 500_000,
+    "commas": "1," * 500_000,
+}
+
+
+@pytest.mark.parametrize(("name", "form"), CASES)
+def test_hostile_text_from_a_thread_costs_under_50_ms(name, form, tmp_path):
+    """CPU time of the thread, least of three; none of these texts is handed to another process."""
+    task = get_task(name, file=str(write_lines(tmp_path / "rows.jsonl", ROWS[name]())), answer_format=form)
+    problem = task.problems("train", 1)[0]
+    slow = []
+
+    def work():
+        for text in HOSTILE:
+            seconds = []
+            for _ in range(3):
+                start = time.thread_time()
+                verdict = task.score(problem, HOSTILE[text])
+                task.trace(problem, HOSTILE[text])
+                task.answer_span(problem, HOSTILE[text])
+                seconds.append(time.thread_time() - start)
+            if min(seconds) >= 0.05 or verdict.status == "right":
+                slow.append((text, verdict.status, min(seconds)))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert slow == []
 
 
 def test_samples_and_problems_are_made_on_demand(tmp_path):
