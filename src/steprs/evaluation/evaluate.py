@@ -79,10 +79,8 @@ def evaluate(
     """
     _check(problems, samples, k)
     _, _, kept, _ = encode_prompts(policy, problems, max_prompt_tokens=max_prompt_tokens, overlong=overlong)
-    failures = task.verifier_failures
-    records: list[ProblemSamples] = []
-    examples: list[Example] = []
-    chunk = max(1, max_rows // samples)
+    records, examples = list[ProblemSamples](), list[Example]()
+    failures, chunk = task.verifier_failures, max(1, max_rows // samples)
     for start in range(0, len(kept), chunk):
         part = kept[start : start + chunk]
         trajectory = collect(

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, overload
+from typing import Any, ClassVar, Literal, overload
 
 from ...errors import ArgumentError, unknown_name
 from ...types import Problem
@@ -57,9 +57,9 @@ class AbstractFileTask(AbstractTask):
     completion_length: int = 256
 
     # The forms that the task's verifier understands.
-    allowed_formats = ("answer_tag",)
+    allowed_formats: ClassVar[tuple[str, ...]] = ("answer_tag",)
     # Gold answers checked at once; more than one where another process compares them.
-    gold_threads = 1
+    gold_threads: ClassVar[int] = 1
     ends_with_eos = True
 
     def __post_init__(self) -> None:

@@ -119,7 +119,7 @@ def find_expression(numbers: tuple[int, ...], target: int) -> str | None:
     """An expression that uses every number once and has the target's value; None if there is none.
 
     >>> find_expression((2, 3, 4), 5)
-    '(2 * 4) - 3'
+    '4 - (2 - 3)'
     >>> find_expression((1, 1), 7) is None
     True
     """

@@ -12,7 +12,7 @@ from ..verifiers.last_number import last_number_span
 
 Span = tuple[int, int]
 
-# The layout that d1 and other GRPO work ask for; the tags are theirs.
+# What d1 (arXiv 2504.12216) and other GRPO work ask for.
 TAGS = "Respond in the following format:\n<reasoning>\n...\n</reasoning>\n<answer>\n...\n</answer>"
 
 

@@ -75,7 +75,7 @@ def load(task: RowTask, sources: Mapping[Split, Source]) -> Loaded:
     Raises:
         TaskError, ConfigError, DependencyError: a source cannot be read at all.
     """
-    report, seen = RowReport(), {}
+    report, seen = RowReport(), dict[str, tuple[str, str]]()
     kept: dict[Split, dict[str, Item]] = {}
     for split in READ_ORDER:
         if split in sources:

@@ -90,7 +90,7 @@ class MathTask(AbstractTextTask):
 def canonical(latex: str) -> str:
     r"""One spelling of what differs in spelling only: a number's value, else the LaTeX without its setting.
 
-    >>> canonical(r"\\dfrac{1}{2}"), canonical("1{,}000"), canonical("\\left( 1, 2 \\right)")
+    >>> canonical(r"\dfrac{1}{2}"), canonical("1{,}000"), canonical(r"\left( 1, 2 \right)")
     ('1/2', '1000', '( 1, 2 )')
     """
     quantity = read_quantity(latex)

@@ -7,7 +7,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ...types import Problem
 from ..base import Trace
@@ -34,9 +34,9 @@ class AbstractTextTask(AbstractFileTask):
     answer_column: str | None = None
     solution_column: str | None = None
 
-    question_names = ("question", "problem", "prompt")
-    answer_names = ("answer",)
-    solution_names = ("solution", "rationale")
+    question_names: ClassVar[tuple[str, ...]] = ("question", "problem", "prompt")
+    answer_names: ClassVar[tuple[str, ...]] = ("answer",)
+    solution_names: ClassVar[tuple[str, ...]] = ("solution", "rationale")
 
     def read_row(self, values: Mapping[str, Any]) -> Item:
         """Question, answer and the solution without its answer marks."""
