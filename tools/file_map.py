@@ -61,8 +61,10 @@ def first_sentence(path: Path) -> str:
     source = file.read_text(encoding="utf-8")
     documentation = source.removeprefix("# ").split("\n")[0] if file.suffix == ".yaml" else module_docstring(source)
     text = documentation.split("\n\n")[0].replace("\n", " ")
-    sentence = re.split(r"(?<=[.:;])\s", text)[0].rstrip(".:;")
-    return sentence[:1].lower() + sentence[1:]
+    # An initial ("S. Nie") ends no sentence, and a name that is not written like a word keeps its capitals.
+    sentence = re.split(r"(?<![( ][A-Z])(?<=[.:;])\s", text)[0].rstrip(".:;")
+    word = sentence.split(" ")[0]
+    return sentence if word[1:] != word[1:].lower() or "`" in word else sentence[:1].lower() + sentence[1:]
 
 
 def module_docstring(source: str) -> str:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from ..config import RunConfig
+import sys
+
+from ..config import LossConfig, RunConfig
 from ..estimators.stepwise import StepRSGRPO
 from ..policies.base import Policy
+from ..rollout.collect import encode_prompts
 from ..tasks.base import AbstractTask
 from ..types import Decoding
 from .checks import check, check_policy
+from .memory import estimate, size_of
 from .objects import build_estimator, build_policy, build_sampler, build_task, described, resolve
 
-MIB = 2**20
+# Prompts that lengths are estimated from.
+LOOKED_AT = 16
 
 
 def plan_text(config: RunConfig) -> str:
@@ -31,16 +36,24 @@ def plan_text(config: RunConfig) -> str:
     check_policy(config, policy)
     budget = int(config.train.token_budget)
     sampler = build_sampler(config.sampler, policy)
-    weights = sum(weight.numel() for weight in policy.module.parameters())
-    trained = sum(weight.numel() for weight in policy.parameters())
+    size = size_of(policy)
     rollouts = config.train.prompts_per_update * config.train.group_size
     sizes = ", ".join(f"{len(task.problems(split))} {split}" for split in ("train", "dev", "test"))
-    tokens = tokens_per_rollout(policy, task, sampler.decoding, config.loss.states_per_rollout)
+    prompt = prompt_tokens(policy, task)
+    tokens = tokens_per_rollout(policy, prompt, sampler.decoding, config.loss)
+    cached = policy.attention != "bidirectional"
+    # A block-causal rollout is scored in one row, full attention takes a row a state.
+    row = tokens if cached else prompt + sampler.decoding.length
+    memory = estimate(config, size, prompt=prompt, row=row, cached=cached)
+    peak, parts = memory.lines()
+    report = task.row_report()
+    rows = report.lines() if report is not None else ()
     micro = -(-rollouts * tokens // budget)
     lines = [
-        f"policy      {config.policy.path}: {weights:,} weights, {trained:,} trained, {policy.attention}, "
+        f"policy      {config.policy.path}: {size.weights:,} weights, {size.trained:,} trained, {policy.attention}, "
         f"computes in {str(policy.compute_dtype).removeprefix('torch.')}",
         f"task        {task.name}: {sizes} problems",
+        *(f"{'' if number else 'rows':<12}{line}" for number, line in enumerate(rows)),
         f"decoding    {_decoding(sampler.decoding)}",
         _advantage(config),
         f"update      {config.train.prompts_per_update} prompts x {config.train.group_size} rollouts, "
@@ -48,8 +61,8 @@ def plan_text(config: RunConfig) -> str:
         f"all-equal groups {'stay in' if config.loss.count_dead_groups else 'leave'} the mean",
         f"scoring     {config.loss.logprobs}: about {tokens} tokens a rollout, at most {micro} micro-batch(es) of "
         f"{budget} tokens a process",
-        f"memory      about {memory_bytes(config, policy, weights, trained) / MIB:,.0f} MiB for weights, optimiser "
-        "and one micro-batch",
+        f"memory      {peak}",
+        f"            {parts}",
         f"length      {config.train.updates} updates, checkpoint every {config.train.save_every}, dev evaluation every "
         f"{config.train.eval_every} ({config.eval.problems} problems x {config.eval.samples} samples)",
     ]
@@ -76,31 +89,25 @@ def _decoding(decoding: Decoding) -> str:
     )
 
 
-def tokens_per_rollout(policy: Policy, task: AbstractTask, decoding: Decoding, states: int | None) -> int:
-    """Input tokens that scoring one rollout takes, prompts estimated from the first problem."""
-    prompt = len(policy.tokenizer(task.problems("train", 1)[0].prompt)["input_ids"])
+def prompt_tokens(policy: Policy, task: AbstractTask) -> int:
+    """Tokens of the longest of the first prompts of a split that has some, template included."""
+    problems = next(found for split in ("train", "test", "dev") if (found := task.problems(split, LOOKED_AT)))
+    return int(encode_prompts(policy, problems, max_prompt_tokens=sys.maxsize).ids_PC.shape[1])
+
+
+def tokens_per_rollout(policy: Policy, prompt: int, decoding: Decoding, loss: LossConfig) -> int:
+    """Input tokens that scoring one rollout takes, given the tokens of its prompt."""
+    if loss.logprobs != "trace":
+        # One forward of the masked completion, or two with complementary masks.
+        return (prompt + decoding.length) * (1 if loss.logprobs == "one-step" else 2)
+    states = loss.states_per_rollout
+    steps = -(-decoding.steps // loss.shrinkage)
     if policy.attention == "block_causal":
-        per_block = -(-decoding.steps * decoding.block_size // decoding.length)
+        per_block = -(-steps * decoding.block_size // decoding.length)
         noisy = decoding.length * min(per_block, states or per_block)
         return prompt + decoding.length - decoding.block_size + noisy
     if policy.attention == "canvas":
         canvases = decoding.length // decoding.block_size
         clean = prompt * canvases + decoding.block_size * canvases * (canvases - 1) // 2
         return clean + decoding.block_size * min(decoding.steps, states or decoding.steps)
-    return (prompt + decoding.length) * min(decoding.steps, states or decoding.steps)
-
-
-def memory_bytes(config: RunConfig, policy: Policy, weights: int, trained: int) -> float:
-    """Weights, gradients and AdamW moments in float32, a frozen reference if KL asks for one, and activations.
-
-    Activations are counted as 34 hidden-size numbers a token and layer (one with gradient checkpointing), and a
-    chunk of logits; attention scores of the eager backend come on top for long rows.
-    """
-    model = policy.model.config.get_text_config()
-    half = 2 if str(policy.compute_dtype) == "torch.bfloat16" else 4
-    kept = 1 if config.policy.gradient_checkpointing else 34
-    budget = int(config.train.token_budget)
-    activations = budget * model.hidden_size * model.num_hidden_layers * kept * half
-    logits = 2 * 4 * min(budget, 1024) * policy.vocab_size
-    reference = 4 * weights if config.loss.kl_coef > 0 and config.policy.lora is None else 0
-    return 4 * weights + 12 * trained + reference + activations + logits
+    return (prompt + decoding.length) * min(steps, states or steps)

@@ -20,7 +20,7 @@ from ..configs import find_config
 from ..errors import ConfigError, DependencyError, RunFolderError
 from ..estimators.stepwise import StepRSGRPO
 from ..policies.base import Policy
-from ..rollout.collect import Sampler, encode_prompts
+from ..rollout.collect import Sampler, fitting_problems
 from ..tasks.base import AbstractTask
 from ..training import loop
 from ..training.distributed import make_accelerator, my_prompts
@@ -30,6 +30,8 @@ from .calibrating import CALIBRATION, check_frozen, measured_scale
 from .checks import check, check_policy
 from .control import with_matched_constant
 from .objects import build_estimator, build_policy, build_sampler, build_task, loop_settings, resolve
+
+ROWS = "rows.json"
 
 
 def train(
@@ -166,6 +168,7 @@ def _objects(
     check_policy(config, policy)
     my_prompts(config.train.prompts_per_update, accelerator)
     sampler = build_sampler(config.sampler, policy)
+    _record_rows(task, folder, accelerator)
     train_problems, dev_problems = _usable_problems(config, policy, task, folder, accelerator)
     stepwise = config.advantage.estimator == StepRSGRPO.spec.name
     scale = _risk_scale(config, policy, task, sampler, train_problems, folder, accelerator) if stepwise else 0.0
@@ -190,6 +193,22 @@ def _objects(
     return run, config
 
 
+def _record_rows(task: AbstractTask, folder: RunFolder, accelerator: Accelerator) -> None:
+    """Say and keep what became of a file's rows; refuse to go on with a file that is another one now."""
+    report = task.row_report()
+    if report is None:
+        return
+    earlier = folder.read_json(ROWS)
+    if earlier is not None and earlier["digest"] != report.digest:
+        raise ConfigError(
+            f"the problems of {', '.join(report.rows)} are not those that {folder.path} was trained on; put the "
+            "earlier file back, or start a new run"
+        )
+    if accelerator.is_main_process and earlier is None:
+        folder.write_json(ROWS, report.to_json())
+        accelerator.print("\n".join(report.lines()))
+
+
 def _usable_problems(
     config: RunConfig, policy: Policy, task: AbstractTask, folder: RunFolder, accelerator: Accelerator
 ) -> tuple[Sequence[Problem], Sequence[Problem]]:
@@ -198,14 +217,18 @@ def _usable_problems(
     dropped: dict[str, list[str]] = {}
     for split, limit in (("train", None), ("dev", config.eval.problems)):
         problems = task.problems(split, limit)  # type: ignore[arg-type]
-        _, _, kept[split], _ = encode_prompts(
+        kept[split], dropped[split] = problems, []
+        if not problems:
+            continue
+        kept[split] = fitting_problems(
             policy,
             problems,
             max_prompt_tokens=config.task.max_prompt_tokens,
             overlong=config.task.overlong_prompts,
         )
-        ids = {problem.id for problem in kept[split]}
-        dropped[split] = [problem.id for problem in problems if problem.id not in ids]
+        if len(kept[split]) < len(problems):
+            ids = {problem.id for problem in kept[split]}
+            dropped[split] = [problem.id for problem in problems if problem.id not in ids]
     if any(dropped.values()) and accelerator.is_main_process:
         folder.write_json("dropped.json", dropped)
         accelerator.print(
@@ -213,7 +236,12 @@ def _usable_problems(
             + ", ".join(f"{len(ids)} of {split}" for split, ids in dropped.items())
         )
     if not kept["train"]:
-        raise ConfigError(f"task {task.name} has no training problem left; raise task.max_prompt_tokens")
+        raise ConfigError(f"task {task.name} has no training problem; give task.options.train_file or file")
+    if not kept["dev"] and config.train.eval_every:
+        raise ConfigError(
+            f"task {task.name} has no dev problem to choose a checkpoint by; give task.options.dev_file or a longer "
+            "file, or set train.eval_every=0"
+        )
     return kept["train"], kept["dev"]
 
 

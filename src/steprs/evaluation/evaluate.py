@@ -79,9 +79,8 @@ def evaluate(
     """
     _check(problems, samples, k)
     _, _, kept, _ = encode_prompts(policy, problems, max_prompt_tokens=max_prompt_tokens, overlong=overlong)
-    records: list[ProblemSamples] = []
-    examples: list[Example] = []
-    chunk = max(1, max_rows // samples)
+    records, examples = list[ProblemSamples](), list[Example]()
+    failures, chunk = task.verifier_failures, max(1, max_rows // samples)
     for start in range(0, len(kept), chunk):
         part = kept[start : start + chunk]
         trajectory = collect(
@@ -115,6 +114,7 @@ def evaluate(
         dropped=_dropped(problems, kept),
         problems=tuple(records),
         examples=tuple(examples),
+        verifier_failures=task.verifier_failures - failures,
     )
 
 

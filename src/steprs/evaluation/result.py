@@ -34,6 +34,7 @@ class EvalResult:
         dropped: ids of problems that were left out because their prompt is too long.
         problems: the samples of each problem.
         examples: some completions to look at.
+        verifier_failures: answers on which the verifier raised or was stopped; they count as wrong.
     """
 
     policy: str
@@ -48,6 +49,7 @@ class EvalResult:
     binary: bool = True
     dropped: tuple[str, ...] = ()
     examples: tuple[Example, ...] = field(default=())
+    verifier_failures: int = 0
 
     def __post_init__(self) -> None:
         """Refuse a k above n and problems with another number of samples."""

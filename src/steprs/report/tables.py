@@ -206,6 +206,8 @@ def decoding_notes(result: EvalResult) -> tuple[str, ...]:
     notes = [", ".join(f"{name}={value}" for name, value in result.decoding.items())]
     if result.decode_differences:
         notes.append("decoding differs from training: " + "; ".join(result.decode_differences))
+    if result.verifier_failures:
+        notes.append(f"the verifier failed on {result.verifier_failures} answers, which count as wrong")
     if result.dropped:
         notes.append(f"{len(result.dropped)} prompts were too long and left out: {', '.join(result.dropped[:5])}")
     return tuple(notes)

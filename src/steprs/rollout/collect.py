@@ -72,21 +72,9 @@ def encode_prompts(
     Raises:
         TaskError: a prompt is too long, or empty, or all were dropped.
     """
-    rows = [_encode(policy, problem) for problem in problems]
-    for problem, row in zip(problems, rows, strict=True):
-        if not row:
-            raise TaskError(f"problem {problem.id!r}: its prompt has no token")
-        if len(row) > max_prompt_tokens and overlong == "error":
-            raise TaskError(
-                f"problem {problem.id!r}: its prompt has {len(row)} tokens, allowed are {max_prompt_tokens}; raise "
-                "task.max_prompt_tokens or set task.overlong_prompts=drop"
-            )
-    kept = [(problem, row) for problem, row in zip(problems, rows, strict=True) if len(row) <= max_prompt_tokens]
-    if not kept:
-        raise TaskError(
-            f"no prompt is left: all {len(problems)} have more than {max_prompt_tokens} tokens; raise "
-            "task.max_prompt_tokens"
-        )
+    rows = ((problem, _encode(policy, problem)) for problem in problems)
+    kept = [row for row in rows if _fits(*row, max_prompt_tokens, overlong)]
+    _require_some(kept, len(problems), max_prompt_tokens)
     width = max(len(row) for _, row in kept)
     ids = [[policy.pad_token_id] * (width - len(row)) + row for _, row in kept]
     real = [[False] * (width - len(row)) + [True] * len(row) for _, row in kept]
@@ -96,6 +84,46 @@ def encode_prompts(
         kept=tuple(problem for problem, _ in kept),
         dropped=len(problems) - len(kept),
     )
+
+
+def fitting_problems(
+    policy: Policy,
+    problems: Sequence[Problem],
+    *,
+    max_prompt_tokens: int,
+    overlong: Literal["error", "drop"] = "error",
+) -> Sequence[Problem]:
+    """The problems that `encode_prompts` would keep, without holding the ids of a whole file at once.
+
+    `problems` itself when all fit.
+
+    Raises:
+        TaskError: as `encode_prompts`.
+    """
+    fits = [_fits(problem, _encode(policy, problem), max_prompt_tokens, overlong) for problem in problems]
+    _require_some([fit for fit in fits if fit], len(problems), max_prompt_tokens)
+    if all(fits):
+        return problems
+    return tuple(problem for problem, fit in zip(problems, fits, strict=True) if fit)
+
+
+def _fits(problem: Problem, row: list[int], max_prompt_tokens: int, overlong: str) -> bool:
+    """False for a prompt that is dropped."""
+    if not row:
+        raise TaskError(f"problem {problem.id!r}: its prompt has no token")
+    if len(row) > max_prompt_tokens and overlong == "error":
+        raise TaskError(
+            f"problem {problem.id!r}: its prompt has {len(row)} tokens, allowed are {max_prompt_tokens}; raise "
+            "task.max_prompt_tokens or set task.overlong_prompts=drop"
+        )
+    return len(row) <= max_prompt_tokens
+
+
+def _require_some(kept: Sequence[object], total: int, max_prompt_tokens: int) -> None:
+    if not kept:
+        raise TaskError(
+            f"no prompt is left: all {total} have more than {max_prompt_tokens} tokens; raise task.max_prompt_tokens"
+        )
 
 
 def decode_completions(policy: Policy, trajectory: Trajectory) -> list[str]:
@@ -205,5 +233,14 @@ def _encode(policy: Policy, problem: Problem) -> list[int]:
         messages = [{"role": "user", "content": problem.prompt}]
         ids: Any = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)
     else:
-        ids = tokenizer(problem.prompt)["input_ids"]
+        try:
+            ids = tokenizer(problem.prompt)["input_ids"]
+        except Exception as error:
+            # What `tokenizers` raises for a word that a vocabulary of words lacks has no class of its own.
+            if "[UNK]" not in str(error):
+                raise
+            raise TaskError(
+                f"problem {problem.id!r}: its prompt has words that the policy's vocabulary lacks. A tiny policy knows "
+                "the words it was made from only: make one of this task with `steprs pretrain`, or give another policy"
+            ) from None
     return [int(token) for token in ids]

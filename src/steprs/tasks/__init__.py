@@ -1,4 +1,4 @@
-"""Verifiable tasks. `TASKS` is the whole list of built-in ones; `get_task` builds one by name."""
+"""Verifiable tasks: `TASKS` need nothing, `FILE_TASKS` need a file or a dataset; `get_task` builds one by name."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ..errors import ArgumentError, ConfigError, did_you_mean, unknown_name
 from .base import AbstractTask
 from .chain_arithmetic import ChainArithmeticTask
 from .countdown import CountdownTask
+from .files import FILE_TASKS
 from .reasoning_gym import PREFIX, ReasoningGymTask
 from .sudoku4 import Sudoku4Task
 
@@ -25,25 +26,26 @@ def get_task(name: str, **options: Any) -> AbstractTask:
 
     Raises:
         ConfigError: the name, or one of the options, is unknown.
-        DependencyError: a reasoning-gym task without the package.
+        DependencyError: a task without the package that it needs.
 
     >>> get_task("countdown").completion_length
     12
     """
     if name.startswith(PREFIX):
         return ReasoningGymTask(name.removeprefix(PREFIX), **options)
-    if name not in TASKS:
-        raise ConfigError(unknown_name("task", name, [*TASKS, f"{PREFIX}<name>"]))
-    allowed = inspect.signature(TASKS[name]).parameters
+    known = {**TASKS, **FILE_TASKS}
+    if name not in known:
+        raise ConfigError(unknown_name("task", name, [*known, f"{PREFIX}<name>"]))
+    allowed = inspect.signature(known[name]).parameters
     for option in options:
         if option not in allowed:
             raise ConfigError(
                 f"task {name} has no option {option!r}; allowed: {', '.join(allowed)}.{did_you_mean(option, allowed)}"
             )
     try:
-        return TASKS[name](**options)
+        return known[name](**options)
     except (ArgumentError, TypeError) as error:
         raise ConfigError(f"task.options: {error}") from None
 
 
-__all__ = ["TASKS", "AbstractTask", "get_task"]
+__all__ = ["FILE_TASKS", "TASKS", "AbstractTask", "get_task"]

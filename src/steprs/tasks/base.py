@@ -11,10 +11,13 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from ..errors import ArgumentError, unknown_name
 from ..types import Problem, Verdict
+
+if TYPE_CHECKING:
+    from .files.report import RowReport
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -72,6 +75,15 @@ class AbstractTask(ABC):
     def reward_range(self) -> tuple[float, float]:
         """Least and largest reward; risk coefficients have the unit 1 / reward."""
         return (0.0, 1.0)
+
+    @property
+    def verifier_failures(self) -> int:
+        """Answers that the verifier failed on in this process so far; they count as wrong and are logged."""
+        return 0
+
+    def row_report(self) -> RowReport | None:
+        """What became of the rows of a file; None for tasks that are generated."""
+        return None
 
     @property
     def ends_with_eos(self) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from ..errors import TaskError
 from ..types import Problem
-from . import TASKS, get_task
+from . import FILE_TASKS, TASKS, get_task
 from .base import SPLITS, AbstractTask, Split
 from .reasoning_gym_rules import REFUSED, RULE_NOTES, rule_of
 
@@ -15,12 +16,22 @@ MAX_FAILURES = 20
 
 
 def list_tasks() -> list[dict[str, Any]]:
-    """One record a built-in task, then one for the reasoning-gym adapter.
+    """One record a built-in task, one a task from a file, then one for the reasoning-gym adapter.
 
-    >>> [record["name"] for record in list_tasks()]
-    ['chain_arithmetic', 'countdown', 'sudoku4', 'reasoning_gym:<name>']
+    >>> [record["name"] for record in list_tasks()][:4]
+    ['chain_arithmetic', 'countdown', 'sudoku4', 'countdown-file']
     """
     records = [_describe(get_task(name)) for name in sorted(TASKS)]
+    records += [
+        {
+            "name": name,
+            "about": (made.__doc__ or "").strip().splitlines()[0],
+            "binary": True,
+            "completion_length": getattr(made, "completion_length"),  # noqa: B009 - a default of a dataclass
+            "source": "file=rows.jsonl (also .json, .csv, .parquet), or hub=<dataset>",
+        }
+        for name, made in sorted(FILE_TASKS.items())
+    ]
     adapter = {
         "name": "reasoning_gym:<name>",
         "about": "A generator of the reasoning-gym package (pip install 'steprs[tasks]'); answers are verified here.",
@@ -57,7 +68,8 @@ def validate_task(task: AbstractTask, limit: int | None = 200) -> dict[str, Any]
 
     Returns:
         `task`, `problems`, `gold_right`, `corrupted`, `corrupted_refused`, `failures` (at most 20 rows: problem id,
-        split, what was given, expected, verdict) and `passed`.
+        split, what was given, expected, verdict), `rows` (for a task from a file: its `RowReport`; else None) and
+        `passed`, which broken rows of a file prevent.
 
     >>> validate_task(get_task("sudoku4"), 5)["passed"]
     True
@@ -67,36 +79,45 @@ def validate_task(task: AbstractTask, limit: int | None = 200) -> dict[str, Any]
     for split in SPLITS:
         for problem in task.problems(split, limit):
             report["problems"] += 1
-            for kind, text, total, passed in _checks(task, problem):
-                report[total] += int(total == "corrupted")
-                status = task.score(problem, text).status
-                fine = (status == "right") == (kind == "gold")
-                report[passed] += int(fine)
+            for check in _checks(task, problem):
+                report["corrupted"] += int(check.kind != "gold")
+                fine = (check.got == "right") == (check.kind == "gold")
+                report["gold_right" if check.kind == "gold" else "corrupted_refused"] += int(fine)
                 if not fine:
-                    expected = "right" if kind == "gold" else "not right"
-                    failures.append(
-                        {
-                            "id": problem.id,
-                            "split": split,
-                            "kind": kind,
-                            "text": text,
-                            "expected": expected,
-                            "got": status,
-                        }
-                    )
-    return {"task": task.name, **report, "failures": failures[:MAX_FAILURES], "passed": not failures}
+                    expected = "right" if check.kind == "gold" else "not right"
+                    failures.append({"id": problem.id, "split": split, "expected": expected, **check._asdict()})
+    rows = task.row_report()
+    return {
+        "task": task.name,
+        **report,
+        "failures": failures[:MAX_FAILURES],
+        "rows": rows,
+        "passed": not failures and not (rows and rows.counts["broken"]),
+    }
 
 
-def _checks(task: AbstractTask, problem: Problem) -> Iterator[tuple[str, str, str, str]]:
-    """(kind, text, counter of tries, counter of passes) for one problem."""
-    gold = task.gold_completion(problem)
-    yield "gold", gold, "problems", "gold_right"
-    for kind, text in (
-        ("corrupted", task.corrupt(problem, gold)),
-        ("truncated", " ".join(gold.split()[:-1])),
-        ("empty", ""),
-    ):
-        yield kind, text, "corrupted", "corrupted_refused"
+class _Check(NamedTuple):
+    """One completion and what the verifier says of it."""
+
+    kind: str
+    text: str
+    got: str
+
+
+def _checks(task: AbstractTask, problem: Problem) -> Iterator[_Check]:
+    try:
+        gold = task.gold_completion(problem)
+    except TaskError as error:
+        yield _Check("gold", "", str(error))
+        return
+    texts = {
+        "gold": gold,
+        "corrupted": task.corrupt(problem, gold),
+        "truncated": " ".join(gold.split()[:-1]),
+        "empty": "",
+    }
+    for kind, text in texts.items():
+        yield _Check(kind, text, task.score(problem, text).status)
 
 
 def _describe(task: AbstractTask) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from ..types import Problem, Verdict
 from .base import AbstractTask, Split, as_problem, require_split
 from .reasoning_gym_rules import REFUSED, rule_of
 from .verifiers.answer_tag import raw_tagged_answer
-from .verifiers.countdown import check_countdown, read_expression
+from .verifiers.countdown import countdown_verdict
 from .verifiers.numbers import parse_number, same_number
 
 AnswerFormat = Literal["plain", "answer_tag"]
@@ -131,7 +131,7 @@ class ReasoningGymTask(AbstractTask):
         if text is None:
             return Verdict(reward=0.0, status="unparsed")
         if self._rule == "expression":
-            return _score_expression(problem.metadata["numbers_and_target"], text)
+            return countdown_verdict(problem.metadata["numbers_and_target"], text)
         right = self._is_right(problem, text)
         number = parse_number(text) if self._rule == "number" else None
         return Verdict(
@@ -193,22 +193,6 @@ class ReasoningGymTask(AbstractTask):
         if answer is None or len(answer) > MAX_ANSWER_CHARACTERS:
             return None
         return _collapsed(answer) or None
-
-
-def _score_expression(numbers_and_target: str, text: str) -> Verdict:
-    """The verdict of the `countdown` convention, with the value reached and the canonical expression."""
-    expression = read_expression(text)
-    if expression is None:
-        return Verdict(reward=0.0, status="unparsed")
-    status = check_countdown(numbers_and_target, text)
-    target = numbers_and_target.partition("|")[2]
-    reached = str(expression.value) if expression.value is not None else "division by zero"
-    return Verdict(
-        reward=float(status == "right"),
-        status=status,
-        answer_key=f"{reached}?" if status == "wrong" and reached == target else reached,
-        solution_key=expression.canonical,
-    )
 
 
 def _source(dataset: str, split: Split, size: int, options: dict[str, Any]) -> Any:

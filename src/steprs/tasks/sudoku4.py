@@ -84,11 +84,7 @@ class Sudoku4Task(AbstractTask):
     def trace(self, problem: Problem, completion: str) -> Trace | None:
         """The digits written into empty cells, as `r1c2=3`; a grid has no operators, so no signature."""
         cells = parse_grid(completion)
-        if cells is None:
-            return None
-        filled = zip(problem.prompt.split(), cells, strict=True)
-        equations = [f"r{i // 4 + 1}c{i % 4 + 1}={cell}" for i, (clue, cell) in enumerate(filled) if clue == "."]
-        return Trace(signature=None, equations=tuple(equations))
+        return None if cells is None else grid_trace("".join(problem.prompt.split()), "".join(cells))
 
     def answer_span(self, problem: Problem, completion: str) -> tuple[int, int] | None:
         """The whole grid: the answer stands when its last cell does."""
@@ -109,6 +105,17 @@ def parse_grid(completion: str) -> list[str] | None:
     """
     cells = completion.split() if len(completion) <= MAX_CHARACTERS else []
     return cells if len(cells) == CELLS and all(cell in tuple(DIGITS) for cell in cells) else None
+
+
+def grid_trace(clues: str, grid: str) -> Trace:
+    """The digits that a grid has where the clues have `.`, both row by row.
+
+    >>> grid_trace("12..............", "1234" * 4).equations[:2]
+    ('r1c3=3', 'r1c4=4')
+    """
+    filled = enumerate(zip(clues, grid, strict=True))
+    equations = [f"r{i // 4 + 1}c{i % 4 + 1}={cell}" for i, (clue, cell) in filled if clue == "."]
+    return Trace(signature=None, equations=tuple(equations))
 
 
 @cache

@@ -226,6 +226,14 @@ def make_batch(
     )
 
 
+def ended_rows(trajectory: Trajectory, eos_token_id: int) -> Tensor:
+    """Rollouts that ended by themselves, bool [B].
+
+    Only a revealed end token ends a text: what was never reached may hold padding that is the same token.
+    """
+    return ((trajectory.completion_ids_BL == eos_token_id) & trajectory.completion_mask_BL).any(1)
+
+
 def merged(trajectory: Trajectory, shrinkage: int) -> Trajectory:
     """The trajectory on the merged order that states, progress and loss are defined on."""
     return trajectory if shrinkage == 1 else merge_steps(trajectory, shrinkage)

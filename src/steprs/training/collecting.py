@@ -12,7 +12,7 @@ from torch import Tensor
 from ..errors import ConfigError
 from ..state_keys import state_keys
 from ..types import Problem, Rewards, Trajectory
-from .batch import Collected
+from .batch import Collected, ended_rows
 from .folder import RunFolder
 from .lookahead import collect_state_rewards
 from .references import reference_rewards
@@ -40,7 +40,7 @@ def collect_fields(
         fields["answer_ids_PG"] = answer_ids(rewards)
     if "components_PGK" in wanted:
         names = run.settings.advantage.components
-        ended_B = (trajectory.completion_ids_BL == run.policy.eos_token_id).any(1)
+        ended_B = ended_rows(trajectory, run.policy.eos_token_id)
         fields["components_PGK"] = components(rewards, names, ended_B if run.task.ends_with_eos else None)
     if "regions_PGL" in wanted:
         parts = len(run.settings.advantage.components)

@@ -30,7 +30,7 @@ from ..tasks.base import AbstractTask
 from ..tasks.scoring import score_rollouts
 from ..types import Problem, Rewards, Trajectory
 from . import state
-from .batch import UpdateBatch, make_batch, merged, weigh, weighting_metrics
+from .batch import UpdateBatch, ended_rows, make_batch, merged, weigh, weighting_metrics
 from .collecting import collect_fields
 from .distributed import max_over_processes, my_prompts
 from .folder import RunFolder
@@ -185,6 +185,7 @@ def collect_batch(
     Returns the batch and what the estimator remembers after it.
     """
     settings, policy = run.settings, run.policy
+    failures = run.task.verifier_failures
     trajectory, rewards, problems, texts = rollouts(run, accelerator, update)
     prompts_B = torch.tensor(list(my_prompts(settings.prompts_per_update, accelerator)))
     rollouts_B = torch.arange(settings.group_size).repeat(len(problems))
@@ -201,8 +202,9 @@ def collect_batch(
         trajectory, rewards, run.estimator, memory, settings, accelerator,
         row_keys_B=keys_B, update=update, collected=collected,
     )  # fmt: skip
-    ended_B = (trajectory.completion_ids_BL == policy.eos_token_id).any(1)
+    ended_B = ended_rows(trajectory, policy.eos_token_id)
     tally = rollout_tally(trajectory, rewards, texts, ends_with_eos=run.task.ends_with_eos, ended_B=ended_B)
+    tally.add("verifier/failures", torch.tensor(run.task.verifier_failures - failures, device=policy.device), None)
     metrics: dict[str, Any] = tally.result(accelerator)
     metrics |= weighting_metrics(trajectory, rewards, weighting, settings.advantage, accelerator, collected.costs)
     samples = sample_records(update, problems, texts, rewards.verdicts, settings.group_size, settings.log_completions)

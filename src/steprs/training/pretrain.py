@@ -259,19 +259,21 @@ def mask_positions(rows: int, length: int, block_size: int, generator: torch.Gen
 def draw_solutions(policy: Policy, settings: PretrainSettings, task: AbstractTask) -> Iterator[Solutions]:
     """Endless batches: problems in a new random order every pass, each with a random solution."""
     problems = task.problems("train")
-    prompts = encode_prompts(policy, problems, max_prompt_tokens=sys.maxsize)
     rng = random.Random(settings.seed)
     order: list[int] = []
     while True:
         while len(order) < settings.batch_size:
             order += rng.sample(range(len(problems)), len(problems))
         chosen, order = order[: settings.batch_size], order[settings.batch_size :]
-        texts = [task.solution(problems[index], rng) for index in chosen]
+        batch = [problems[index] for index in chosen]
+        texts = [task.solution(problem, rng) for problem in batch]
         length = settings.length or task.completion_length
-        completion_BL = _encode_completions(policy, task, length, texts, [problems[index] for index in chosen])
+        completion_BL = _encode_completions(policy, task, length, texts, batch)
+        # As wide as the batch's own longest prompt: one long prompt of a file must not widen every batch.
+        prompts = encode_prompts(policy, batch, max_prompt_tokens=sys.maxsize)
         yield Solutions(
-            prompt_ids_BC=prompts.ids_PC[chosen].cpu(),
-            prompt_mask_BC=prompts.mask_PC[chosen].cpu(),
+            prompt_ids_BC=prompts.ids_PC.cpu(),
+            prompt_mask_BC=prompts.mask_PC.cpu(),
             completion_ids_BL=completion_BL,
         )
 

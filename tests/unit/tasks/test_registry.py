@@ -3,7 +3,7 @@ import builtins
 import pytest
 
 from steprs.errors import ConfigError, DependencyError
-from steprs.tasks import TASKS, get_task, listing
+from steprs.tasks import FILE_TASKS, TASKS, get_task, listing
 from steprs.tasks.countdown import CountdownTask
 
 
@@ -44,7 +44,8 @@ def test_without_reasoning_gym_the_error_holds_the_command(monkeypatch):
 
 def test_the_list_holds_every_task_and_its_sizes():
     records = {record["name"]: record for record in listing.list_tasks()}
-    assert set(records) == {*TASKS, "reasoning_gym:<name>"}
+    assert set(records) == {*TASKS, *FILE_TASKS, "reasoning_gym:<name>"}
+    assert records["gsm8k"]["completion_length"] == 256 and "file=" in records["gsm8k"]["source"]
     assert records["countdown"]["train"] == 7424
     assert all(record["about"] for record in records.values())
 

@@ -14,12 +14,14 @@ from .answer_tag import check_answer_tag
 from .boxed import check_boxed
 from .countdown import check_countdown
 from .gsm8k import check_gsm8k
+from .last_number import check_number
 
 CONVENTIONS: Mapping[str, Callable[[str, str], Status]] = {
     "answer_tag": check_answer_tag,
     "boxed": check_boxed,
     "countdown": check_countdown,
     "gsm8k": check_gsm8k,
+    "number": check_number,
 }
 
 
@@ -31,6 +33,7 @@ def check_answer(convention: str, gold: str, completion: str) -> Status:
     | `gsm8k` | the last `####` that is followed by a number | exact number |
     | `boxed` | the last complete `\boxed{...}` | math-verify, in a process of its own |
     | `answer_tag` | the last complete `<answer>...</answer>` | text, case as written |
+    | `number` | the last number of the completion | exact number |
     | `countdown` | the whole completion, one line | every number once, exact value |
 
     Args:

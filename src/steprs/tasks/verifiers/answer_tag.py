@@ -34,6 +34,12 @@ def tagged_answer(text: str) -> str | None:
 
 def raw_tagged_answer(text: str) -> str | None:
     """The content of the last complete tag as written; None without one."""
+    span = tagged_span(text)
+    return text[slice(*span)] if span else None
+
+
+def tagged_span(text: str) -> tuple[int, int] | None:
+    """Where the content of the last complete tag stands."""
     end = text.rfind("</answer>")
     start = text.rfind("<answer>", 0, end) if end >= 0 else -1
-    return text[start + len("<answer>") : end] if start >= 0 else None
+    return (start + len("<answer>"), end) if start >= 0 else None

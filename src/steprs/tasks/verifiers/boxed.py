@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 
 from ...types import Status
-from .math_worker_pool import shared_pool
+from .math_worker_pool import require_math_verify, shared_pool
+from .numbers import read_quantity
 
 # Only the end of a completion is read, and only boxes of a sane size are compared.
 TAIL_CHARACTERS = 20_000
@@ -21,8 +22,8 @@ def check_boxed(gold: str, completion: str) -> Status:
     r"""Compare the last complete box with the gold LaTeX.
 
     Words (two letters or more, also inside `\text{}`) are compared as text: read as mathematics, `live` and `evil`
-    would be the same product of letters. Everything else is compared by math-verify; a comparison that fails or takes
-    too long is `wrong`.
+    would be the same product of letters. Numbers that are equal, and integers that are not, are settled here;
+    everything else is compared by math-verify, and a comparison that fails or takes too long is `wrong`.
 
     Args:
         gold: LaTeX without the box.
@@ -34,15 +35,28 @@ def check_boxed(gold: str, completion: str) -> Status:
     >>> check_boxed("live", r"so \boxed{\text{Live}}"), check_boxed("live", r"so \boxed{evil}")
     ('right', 'wrong')
     """
-    pool = shared_pool()
+    require_math_verify()
     box = last_box(completion)
     if box is None or not box.strip():
         return "unparsed"
-    if len(box) > MAX_BOX_CHARACTERS:
-        return "wrong"
+    return "right" if compare_latex(gold, box) else "wrong"
+
+
+def compare_latex(gold: str, answer: str) -> bool:
+    """Whether an answer without its box is the gold one; see `check_boxed`."""
+    if len(answer) > MAX_BOX_CHARACTERS:
+        return False
     if (word := _word(gold)) is not None:
-        return "right" if _word(box) == word else "wrong"
-    return "right" if pool.same(gold, box) else "wrong"
+        return _word(answer) == word
+    # Most answers are plain numbers, which need no other process.
+    expected, given = read_quantity(gold), read_quantity(answer)
+    if expected is not None and given is not None:
+        # A letter behind a number is a unit for people and a factor for mathematics.
+        if expected.key == given.key and not (expected.unit + given.unit).isalpha():
+            return True
+        if expected.whole and given.whole:
+            return False
+    return shared_pool().same(gold, answer)
 
 
 def last_box(text: str) -> str | None:
@@ -51,17 +65,34 @@ def last_box(text: str) -> str | None:
     >>> last_box(r"\boxed{1} and \boxed{\frac{1}{2}} or \boxed{3")
     '\\frac{1}{2}'
     """
-    tail = text[-TAIL_CHARACTERS:]
+    span = last_box_span(text)
+    return text[slice(*span)] if span else None
+
+
+def last_box_span(text: str) -> tuple[int, int] | None:
+    """Where the content of the box that closes last stands; only the last 20,000 characters are read."""
     # For every open brace, where its box's content begins; -1 for a brace that is not a box.
     opened: list[int] = []
     content = None
-    for match in _BRACES.finditer(tail):
+    for match in _BRACES.finditer(text, max(0, len(text) - TAIL_CHARACTERS)):
         if match[0] == "}":
             start = opened.pop() if opened else -1
             content = (start, match.start()) if start >= 0 else content
         elif match[0].endswith("{") and match[0] != "\\{":
             opened.append(match.end() if len(match[0]) > 1 else -1)
-    return tail[slice(*content)] if content else None
+    return content
+
+
+def unboxed(text: str) -> str:
+    r"""The text without its boxes, their content kept.
+
+    >>> unboxed(r"so $\boxed{\frac{1}{2}}$ it is")
+    'so $\\frac{1}{2}$ it is'
+    """
+    while (span := last_box_span(text)) is not None:
+        start = text.rindex("\\boxed", 0, span[0])
+        text = text[:start] + text[slice(*span)] + text[span[1] + 1 :]
+    return text
 
 
 def _word(latex: str) -> str | None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from ...errors import ArgumentError
-from ...types import Status
+from ...types import Status, Verdict
 
 MAX_CHARACTERS = 1_000
 _LINE = re.compile(r"([^=]*)(?:=([^=]*))?")
@@ -74,6 +74,40 @@ def check_countdown(gold: str, completion: str) -> Status:
         return "unparsed"
     holds = expression.value == target and expression.claimed in (None, target)
     return "right" if holds and sorted(expression.numbers) == numbers else "wrong"
+
+
+def countdown_verdict(gold: str, completion: str) -> Verdict:
+    """The verdict of the convention, with the value reached and the canonical expression.
+
+    A wrong expression that reaches the target has a `?` behind its key: a vote for the target counts right ones only.
+
+    Raises:
+        ArgumentError: the gold text has another form than `numbers|target`.
+
+    >>> countdown_verdict("1 2 3|9", "3 * (1 + 2)").solution_key
+    '((1 + 2) * 3)'
+    """
+    status = check_countdown(gold, completion)
+    expression = read_expression(completion) if status != "unparsed" else None
+    if expression is None:
+        return Verdict(reward=0.0, status="unparsed")
+    reached = str(expression.value) if expression.value is not None else "division by zero"
+    target = gold.partition("|")[2].strip()
+    return Verdict(
+        reward=float(status == "right"),
+        status=status,
+        answer_key=f"{reached}?" if status == "wrong" and reached == target else reached,
+        solution_key=expression.canonical,
+    )
+
+
+def operators_in(text: str) -> str:
+    """The operators of a line in written order.
+
+    >>> operators_in("(1 + 2) × 3 = 9")
+    '+*'
+    """
+    return "".join(_ALIASES.get(sign, sign) for sign in text.partition("=")[0] if sign in "+-*/×÷")
 
 
 def read_gold(gold: str) -> tuple[list[int], int]:

@@ -7,17 +7,11 @@ from fractions import Fraction
 
 from ...errors import ArgumentError
 from ...types import Status
-from .numbers import NUMBER_PATTERN, parse_number
+from .numbers import CURRENCY, parse_number, read_quantity
 
 # Only the end of a completion is read: the answer is there, and a million characters cost nothing.
 TAIL_CHARACTERS = 20_000
-_CURRENCY = "[$€£¥]"
-_MARKED = re.compile(rf"####[ \t]*(?=[+\-−]?{_CURRENCY}?[+\-−]?\.?[0-9])([^\n#]{{1,200}})")
-# One number, a currency sign before or after it, at most one unit word, a full stop.
-_ANSWER = re.compile(
-    rf"(?P<sign>[+\-−]?){_CURRENCY}?(?P<inner>[+\-−]?)(?P<number>{NUMBER_PATTERN})"
-    rf"[ \t]*(?:{_CURRENCY}|%|°|[A-Za-z]+)?[ \t]*\.?[ \t\r]*"
-)
+_MARKED = re.compile(rf"####[ \t]*(?=[+\-−]?{CURRENCY}?[+\-−]?\.?[0-9])([^\n#]{{1,200}})")
 
 
 def check_gsm8k(gold: str, completion: str) -> Status:
@@ -55,8 +49,12 @@ def marked_number(text: str) -> Fraction | None:
     >>> marked_number("#### 17, no: #### 18 eggs.")
     Fraction(18, 1)
     """
-    *_, last = None, *_MARKED.finditer(text[-TAIL_CHARACTERS:])
-    answer = _ANSWER.fullmatch(last[1]) if last else None
-    if answer is None or (answer["sign"] and answer["inner"]):
-        return None
-    return parse_number((answer["sign"] or answer["inner"]) + answer["number"])
+    span = marked_span(text)
+    answer = read_quantity(text[slice(*span)], fractions=False) if span else None
+    return answer.value if answer else None
+
+
+def marked_span(text: str) -> tuple[int, int] | None:
+    """Where the rest of the line behind the last `####` that is followed by a number stands."""
+    *_, last = None, *_MARKED.finditer(text, max(0, len(text) - TAIL_CHARACTERS))
+    return last.span(1) if last else None

@@ -29,6 +29,7 @@ TIME_LIMIT_S = 5.0
 # An item may wait this many time limits on the wall when its worker gets no CPU time.
 WALL_FACTOR = 10.0
 START_LIMIT_S = 300.0
+WORKERS = min(4, os.cpu_count() or 1)
 MEMORY_LIMIT_BYTES = 1 << 30
 _SCRIPT = Path(__file__).with_name("math_worker.py")
 
@@ -221,6 +222,6 @@ def shared_pool() -> MathWorkerPool:
 @cache
 def _pool_of(process_id: int) -> MathWorkerPool:
     del process_id
-    pool = MathWorkerPool(min(4, os.cpu_count() or 1))
+    pool = MathWorkerPool(WORKERS)
     atexit.register(pool.close)
     return pool

@@ -1,0 +1,164 @@
+"""Rows of a file or of a dataset of the Hub, one after the other; a broken one is handed on with what is wrong."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import ConfigError, DependencyError, TaskError
+
+BATCH_ROWS = 1024
+# One field of a CSV file; csv's own limit is smaller than some solutions.
+MAX_FIELD_CHARACTERS = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """Where rows come from: a file, or a split of a dataset of the Hub.
+
+    Attributes:
+        name: path of the file, or the dataset's name.
+        subset: the dataset's configuration, e.g. `main`.
+        split: of the dataset; None marks a file.
+    """
+
+    name: str
+    subset: str | None = None
+    split: str | None = None
+
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        return self.name if self.split is None else "/".join(filter(None, (self.name, self.subset, self.split)))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One row as read.
+
+    Attributes:
+        line: its line in a text file, its number in parquet and on the Hub; from 1.
+        values: column -> value.
+        fault: why it cannot be read; `values` is then empty.
+    """
+
+    line: int
+    values: Mapping[str, Any]
+    fault: str | None = None
+
+
+def read_rows(source: Source) -> Iterator[Row]:
+    """The rows of a source, in order, without holding them all where the format allows it.
+
+    Raises:
+        TaskError: there is no such file, or it cannot be read as what its ending says.
+        ConfigError: the ending is none that is known.
+        DependencyError: parquet without pyarrow, or the Hub without datasets.
+    """
+    if source.split is not None:
+        return _hub_rows(source)
+    path = Path(source.name)
+    if not path.is_file():
+        raise TaskError(f"no file {source.name}; paths are taken from the folder that the command is started in")
+    reader = READERS.get(path.suffix.lower())
+    if reader is None:
+        raise ConfigError(f"{source.name}: files end in {', '.join(READERS)}; this one ends in {path.suffix!r}")
+    return reader(path)
+
+
+def _json_lines(path: Path) -> Iterator[Row]:
+    with path.open("rb") as lines:
+        for number, raw in enumerate(lines, 1):
+            if not raw.strip():
+                continue
+            try:
+                yield _row(number, json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8")))
+            except UnicodeDecodeError:
+                yield Row(line=number, values={}, fault="not UTF-8 text")
+            except (json.JSONDecodeError, RecursionError) as error:
+                found = getattr(error, "msg", "nested too deeply")
+                yield Row(line=number, values={}, fault=f"not JSON ({found} at character {getattr(error, 'pos', 0)})")
+
+
+def _json(path: Path) -> Iterator[Row]:
+    """A list of rows, or JSON lines under another ending. A list's rows have numbers, not lines."""
+    with path.open("rb") as file:
+        first = file.read(4096).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    if first != b"[":
+        yield from _json_lines(path)
+        return
+    try:
+        rows = json.loads(path.read_text("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise TaskError(f"{path} is not JSON: {error}") from None
+    for number, value in enumerate(rows, 1):
+        yield _row(number, value)
+
+
+def _csv(path: Path) -> Iterator[Row]:
+    csv.field_size_limit(MAX_FIELD_CHARACTERS)
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows = csv.DictReader(file)
+        try:
+            columns = rows.fieldnames or ()
+            for values in rows:
+                whole = None not in values and None not in values.values()
+                fault = None if whole else f"not the {len(columns)} fields that line 1 names"
+                yield Row(line=rows.line_num, values=values if whole else {}, fault=fault)
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise TaskError(f"{path} is no CSV in UTF-8 (near line {rows.line_num}): {error}") from None
+
+
+def _parquet(path: Path) -> Iterator[Row]:
+    try:
+        parquet = importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise DependencyError(f"{path} needs pyarrow; install it: pip install 'steprs[parquet]'") from None
+    try:
+        file = parquet.ParquetFile(path)
+        numbered = (value for batch in file.iter_batches(batch_size=BATCH_ROWS) for value in batch.to_pylist())
+        for number, value in enumerate(numbered, 1):
+            yield _row(number, value)
+    # pyarrow's own errors are ValueErrors or OSErrors.
+    except (ValueError, OSError) as error:
+        raise TaskError(f"{path} cannot be read as parquet: {error}") from None
+
+
+def _hub_rows(source: Source) -> Iterator[Row]:
+    try:
+        datasets = importlib.import_module("datasets")
+    except ImportError:
+        raise DependencyError(
+            f"task.options.hub={source.name} needs datasets; install it: pip install 'steprs[hub]', or give files: "
+            "task.options.train_file and test_file"
+        ) from None
+    try:
+        rows = datasets.load_dataset(source.name, source.subset, split=source.split)
+    except Exception as error:
+        # datasets raises errors of many packages; each means that there are no rows.
+        raise TaskError(
+            f"cannot load {source.label} from the Hub: {type(error).__name__}: {error}; without a network give files: "
+            "task.options.train_file and test_file"
+        ) from error
+    for number, value in enumerate(rows, 1):
+        yield _row(number, value)
+
+
+def _row(line: int, value: Any) -> Row:
+    if isinstance(value, Mapping):
+        return Row(line=line, values=value)
+    return Row(line=line, values={}, fault=f"a {type(value).__name__}, not an object with columns")
+
+
+READERS: Mapping[str, Callable[[Path], Iterator[Row]]] = {
+    ".jsonl": _json_lines,
+    ".ndjson": _json_lines,
+    ".json": _json,
+    ".csv": _csv,
+    ".parquet": _parquet,
+}
