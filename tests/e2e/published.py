@@ -236,6 +236,8 @@ def write_checkpoint(
     config = dict(layout.config) | ids
     rows = next(iter(tensors.values())).shape[0]
     config |= {"vocab_size": rows} | ({"embedding_size": rows} if family == "llada" else {})
+    if "text_config" in config:
+        config["text_config"] = {**config["text_config"], "vocab_size": rows}
     if edit is not None:
         edit(config)
     (folder / "config.json").write_text(json.dumps(config, indent=2))

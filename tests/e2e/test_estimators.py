@@ -111,3 +111,15 @@ def test_few_steps_are_rewarded(tmp_path):
     assert shaped["reward/pass_rate"] == given["reward/pass_rate"]
     assert shaped["reward/mean"] < given["reward/mean"]
     assert shaped["risk/binary_exact"] == 0.0
+
+
+def test_a_group_too_small_for_the_estimator_is_refused_before_the_first_rollout(tmp_path):
+    config = small_config(named("pkpo"), "advantage.options={k: 16}")
+    for refused in (lambda: build.plan_text(config), lambda: build.train(config, output=tmp_path / "run")):
+        with pytest.raises(ConfigError, match=r"pkpo.*groups of 16 or more; train.group_size is 8"):
+            refused()
+
+
+def test_the_plan_names_the_estimator_and_what_it_costs():
+    plan = build.plan_text(small_config(named("egspo-sa")))
+    assert "egspo-sa(" in plan and "in place of StepRS-GRPO" in plan and "extra forwards:" in plan

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..config import PolicyConfig, RiskConfig, RunConfig
 from ..errors import ConfigError
+from ..estimators.base import Estimator
 from ..logprobs import check_precision
 from ..policies.base import Policy
 
@@ -75,6 +76,19 @@ def check_policy(config: RunConfig, policy: Policy) -> None:
             f"loss.logprobs is {config.loss.logprobs!r} and loss.shrinkage {config.loss.shrinkage}, but family "
             f"{policy.family!r} revises its tokens: only the recorded states say what they were drawn from, so "
             "set loss.logprobs=trace and loss.shrinkage=1"
+        )
+
+
+def check_group(config: RunConfig, estimator: Estimator) -> None:
+    """Refuse groups that are too small for the estimator.
+
+    Raises:
+        ConfigError: names the estimator and the sizes.
+    """
+    if config.train.group_size < estimator.smallest_group():
+        raise ConfigError(
+            f"estimator {estimator.spec.name!r} with these options compares groups of {estimator.smallest_group()} or "
+            f"more; train.group_size is {config.train.group_size}"
         )
 
 

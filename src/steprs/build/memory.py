@@ -6,6 +6,7 @@ An estimate: fragmentation, kernels' workspaces and, on several processes, what 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ..config import RunConfig
 from ..logprobs.score import HEAD_ELEMENTS
@@ -52,7 +53,7 @@ class Memory:
     Attributes:
         weights: of the policy.
         optimiser: gradients and moments of what is trained.
-        reference: a frozen copy, for KL without adapters.
+        reference: a frozen copy, for KL or reference rewards without adapters.
         activations: one micro-batch of the token budget, forward and backward.
         logits: the chunk over the vocabulary that scoring holds at once, with its gradient.
         rollout: rows decoded at once: their cache or canvas, and the logits of one step.
@@ -99,7 +100,6 @@ def size_of(policy: Policy) -> ModelSize:
     """The counts of a loaded policy."""
     text = policy.model.config.get_text_config()
     weights = list(policy.module.parameters())
-    head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     return ModelSize(
         weights=sum(weight.numel() for weight in weights),
         trained=sum(weight.numel() for weight in policy.parameters()),
@@ -108,13 +108,19 @@ def size_of(policy: Policy) -> ModelSize:
         layers=text.num_hidden_layers,
         heads=text.num_attention_heads,
         vocabulary=policy.vocab_size,
-        cached=2 * (getattr(text, "num_key_value_heads", None) or text.num_attention_heads) * head,
+        cached=_cached_numbers(text) if policy.attention == "block_causal" else 0,
         compute_bytes=policy.compute_dtype.itemsize,
         scores_kept=text._attn_implementation == "eager",
     )
 
 
-def estimate(config: RunConfig, size: ModelSize, *, prompt: int, row: int, cached: bool) -> Memory:
+def _cached_numbers(text: Any) -> int:
+    """Keys and values of one token in one layer."""
+    head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    return int(2 * (getattr(text, "num_key_value_heads", None) or text.num_attention_heads) * head)
+
+
+def estimate(config: RunConfig, size: ModelSize, *, prompt: int, row: int, cached: bool, reference: bool) -> Memory:
     """The memory of one process.
 
     Args:
@@ -122,6 +128,7 @@ def estimate(config: RunConfig, size: ModelSize, *, prompt: int, row: int, cache
         size: of the policy.
         prompt: tokens of a prompt.
         row: positions of one row of a scoring forward.
+        reference: a second copy of the policy is held.
         cached: rollouts keep keys and values of what is finished (block-causal policies).
     """
     budget = max(int(config.train.token_budget), row)
@@ -140,7 +147,7 @@ def estimate(config: RunConfig, size: ModelSize, *, prompt: int, row: int, cache
     return Memory(
         weights=size.weight_bytes,
         optimiser=OPTIMISER_BYTES * size.trained,
-        reference=4.0 * size.weights if config.loss.kl_coef > 0 and config.policy.lora is None else 0.0,
+        reference=4.0 * size.weights if reference else 0.0,
         # The mask has a byte for each pair of positions of a row.
         activations=activations + budget * row,
         logits=3.0 * 4 * min(HEAD_ELEMENTS, budget * size.vocabulary),

@@ -184,6 +184,12 @@ def build_estimator(config: RunConfig, scale: float) -> Estimator:
     )
 
 
+def needs_reference(config: RunConfig, estimator: Estimator) -> bool:
+    """Whether a second copy of the base policy is held; adapters are switched off instead."""
+    compares = config.loss.kl_coef > 0 or "reference_rewards_PM" in estimator.requires()
+    return compares and config.policy.lora is None
+
+
 def described(estimator: Estimator) -> str:
     """A short text for people: the schedule of StepRS-GRPO, or the name and settings of another estimator.
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import sys
 
 from ..config import LossConfig, RunConfig
+from ..estimators.base import Estimator
 from ..estimators.stepwise import StepRSGRPO
 from ..policies.base import Policy
 from ..rollout.collect import encode_prompts
 from ..tasks.base import AbstractTask
 from ..types import Decoding
-from .checks import check, check_policy
+from .checks import check, check_group, check_policy
 from .memory import estimate, size_of
-from .objects import build_estimator, build_policy, build_sampler, build_task, described, resolve
+from .objects import build_estimator, build_policy, build_sampler, build_task, described, needs_reference, resolve
 
 # Prompts that lengths are estimated from.
 LOOKED_AT = 16
@@ -42,9 +43,12 @@ def plan_text(config: RunConfig) -> str:
     prompt = prompt_tokens(policy, task)
     tokens = tokens_per_rollout(policy, prompt, sampler.decoding, config.loss)
     cached = policy.attention != "bidirectional"
-    # A block-causal rollout is scored in one row, full attention takes a row a state.
-    row = tokens if cached else prompt + sampler.decoding.length
-    memory = estimate(config, size, prompt=prompt, row=row, cached=cached)
+    # A block-causal rollout is scored in one row, cut where it exceeds the budget; full attention takes a row a state.
+    row = min(tokens, budget) if cached else prompt + sampler.decoding.length
+    estimator = build_estimator(config, 1.0 if config.risk.scale == "calibrated" else float(config.risk.scale))
+    check_group(config, estimator)
+    reference = needs_reference(config, estimator)
+    memory = estimate(config, size, prompt=prompt, row=row, cached=cached, reference=reference)
     peak, parts = memory.lines()
     report = task.row_report()
     rows = report.lines() if report is not None else ()
@@ -55,7 +59,7 @@ def plan_text(config: RunConfig) -> str:
         f"task        {task.name}: {sizes} problems",
         *(f"{'' if number else 'rows':<12}{line}" for number, line in enumerate(rows)),
         f"decoding    {_decoding(sampler.decoding)}",
-        _advantage(config),
+        _advantage(config, estimator),
         f"update      {config.train.prompts_per_update} prompts x {config.train.group_size} rollouts, "
         f"{config.loss.inner_updates} optimiser step(s), loss {config.loss.kind}, {config.loss.aggregation}, "
         f"all-equal groups {'stay in' if config.loss.count_dead_groups else 'leave'} the mean",
@@ -69,9 +73,8 @@ def plan_text(config: RunConfig) -> str:
     return "\n".join(lines)
 
 
-def _advantage(config: RunConfig) -> str:
+def _advantage(config: RunConfig, estimator: Estimator) -> str:
     """What makes advantages of rewards, and what that needs beside the rollouts."""
-    estimator = build_estimator(config, 1.0 if config.risk.scale == "calibrated" else float(config.risk.scale))
     if isinstance(estimator, StepRSGRPO):
         unit = " (in units of the scale)" if config.calibrates else ""
         return f"risk        scale {config.risk.scale}, {described(estimator)}{unit}, control {config.risk.control}"

@@ -27,9 +27,17 @@ from ..training.distributed import make_accelerator, my_prompts
 from ..training.folder import RunFolder
 from ..types import Problem
 from .calibrating import CALIBRATION, check_frozen, measured_scale
-from .checks import check, check_policy
+from .checks import check, check_group, check_policy
 from .control import with_matched_constant
-from .objects import build_estimator, build_policy, build_sampler, build_task, loop_settings, resolve
+from .objects import (
+    build_estimator,
+    build_policy,
+    build_sampler,
+    build_task,
+    loop_settings,
+    needs_reference,
+    resolve,
+)
 
 ROWS = "rows.json"
 
@@ -173,9 +181,9 @@ def _objects(
     stepwise = config.advantage.estimator == StepRSGRPO.spec.name
     scale = _risk_scale(config, policy, task, sampler, train_problems, folder, accelerator) if stepwise else 0.0
     estimator = build_estimator(config, scale)
-    compares = config.loss.kl_coef > 0 or "reference_rewards_PM" in estimator.requires()
-    needs_reference = compares and config.policy.lora is None
-    reference = build_policy(config.policy, device=accelerator.device) if needs_reference else None
+    check_group(config, estimator)
+    apart = needs_reference(config, estimator)
+    reference = build_policy(config.policy, device=accelerator.device) if apart else None
     if reference is not None:
         reference.module.requires_grad_(False)
     run = loop.Run(
