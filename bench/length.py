@@ -73,7 +73,7 @@ def decode(policy: Policy, decoding: Decoding, group: int, *, use_cache: bool) -
 
 
 def main() -> None:
-    given, defaults = sys.argv[1:], ("512", "256", "4", "2", "eager")
+    given, defaults = sys.argv[1:], ("512", "256", "4", "1", "eager")
     length, steps, size, group = (int(text) for text in (*given, *defaults[len(given) :])[:4])
     policy = make_policy(size, (*given, *defaults[len(given) :])[4])
     torch.set_num_threads(1)
