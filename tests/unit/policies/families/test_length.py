@@ -19,7 +19,7 @@ from steprs.rollout.block import BlockDiffusionSampler
 from steprs.rollout.steps import block_steps, spread
 from steprs.types import Decoding, Trajectory
 
-FAMILIES = ("sdar", "fast-dllm-v2", "a2d", "llada")
+FAMILIES = ("sdar", "fast-dllm-v2", "a2d", "llada", "llada2")
 PROMPTS = [[5, 9, 7], [7] * 8, [30, 31] * 19]
 GROUP = 2
 
