@@ -160,6 +160,7 @@ class TestTables:
         assert float(rows[0]["pass@1"]) == plain["rows"][0]["pass@1"]["value"] == report.tables[0].rows[0][2].value
         assert {file.stem for file in folder.glob("*.csv")} == {file.stem for file in folder.glob("*.json")} == {
             "main", "differences", "statistics", "controls", "endpoints", "matched", "diversity", "cost", "completions",
+            "outcome-and-cost",
         }  # fmt: skip
 
     def test_the_terminal_is_given_the_tables_that_matter(self, report):
