@@ -102,27 +102,28 @@ def truncated_is_loss(
 
 
 def off_policy_rows(
-    logprobs_BL: Tensor, sampling_logprobs_BL: Tensor, advantages_BL: Tensor, mask_BL: Tensor, *, limit: float
+    logprobs_BL: Tensor, sampling_logprobs_BL: Tensor, advantages_BL: Tensor, weights_BL: Tensor, *, limit: float
 ) -> Tensor:
     """Rollouts that F-TIS leaves out: without a positive advantage, and too far from the policy; bool [B].
 
-    Far is a mean of `sampling_logprobs - logprobs` over the rollout's tokens above `limit`: an estimate of
-    KL(generator || policy) in nats a token.
+    Far is a weighted mean of `sampling_logprobs - logprobs` over the rollout's scored tokens above `limit`: an estimate
+    of KL(generator || policy) in nats a token.
 
     Args:
         logprobs_BL: current log-probabilities.
         sampling_logprobs_BL: those of the generator.
         advantages_BL: of the tokens; a rollout counts as positive if their sum is.
-        mask_BL: bool, tokens that count.
+        weights_BL: importance weights of the scored tokens, 0 where a token was not scored or does not count.
         limit: nats a token.
 
     >>> now, then = torch.tensor([[-3.0], [-3.0], [-1.1]]), torch.full((3, 1), -1.0)
-    >>> off_policy_rows(now, then, torch.tensor([[1.0], [-1.0], [-1.0]]), torch.ones(3, 1).bool(), limit=0.5).tolist()
+    >>> off_policy_rows(now, then, torch.tensor([[1.0], [-1.0], [-1.0]]), torch.ones(3, 1), limit=0.5).tolist()
     [False, True, False]
     """
-    count_B = mask_BL.sum(1).clamp(min=1)
-    divergence_B = ((sampling_logprobs_BL - logprobs_BL) * mask_BL).sum(1) / count_B
-    return ((advantages_BL * mask_BL).sum(1) <= 0) & (divergence_B > limit)
+    weights_BL = weights_BL.to(logprobs_BL)
+    gap_BL = (sampling_logprobs_BL - logprobs_BL).masked_fill(weights_BL == 0, 0.0)
+    divergence_B = (gap_BL * weights_BL).sum(1) / weights_BL.sum(1).clamp(min=1e-12)
+    return ((advantages_BL * weights_BL).sum(1) <= 0) & (divergence_B > limit)
 
 
 def kl_estimate(logprobs: Tensor, ref_logprobs: Tensor, kind: KLKind) -> Tensor:

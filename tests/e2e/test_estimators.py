@@ -1,17 +1,25 @@
 """Training with other estimators: what they remember and collect survives a stop, two processes, and a resume."""
 
+import dataclasses
 import json
 from contextlib import contextmanager
 
 import pytest
+import torch
+from accelerate import Accelerator
 from support import records, same_weights, small_config, weights, without_seconds
 from test_two_processes import launch
 
 from steprs import build
 from steprs.errors import ConfigError
 from steprs.estimators import ESTIMATORS, get_estimator
+from steprs.tasks import get_task
 from steprs.training import loop
+from steprs.training.folder import RunFolder
 from steprs.training.interrupt import RunInterrupted
+from steprs.training.objective import plan_scoring, without_off_policy_rows
+
+DYNAMIC = ("sampler.unmasking=confidence_threshold", "sampler.threshold=0.5")
 
 
 def named(name: str) -> str:
@@ -91,6 +99,91 @@ def test_settings_of_the_risk_transformation_are_refused_for_others(tmp_path):
         build.train(small_config(named("maxlr")), output=tmp_path / "run")
     with pytest.raises(ConfigError, match="section `risk`"):
         build.train(small_config("advantage.options={gamma: 1}"), output=tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("loss.kind=f-tis", "loss.logprobs=one-step"), "f-tis.*use loss.logprobs=trace"),
+        (("advantage.steps_used={kind: step-pruner}",), "always takes sampler.steps"),
+        ((named("maxrl"), "advantage.normalise=group-std"), "maxrl.*advantage.normalise=none"),
+        (("advantage.normalise=group-std",), "steprs-grpo.*advantage.normalise=none"),
+        ((named("pvpo"), "advantage.normalise=group-std"), "pvpo.*advantage.normalise=none"),
+        ((named("dvao"), "advantage.components={right: 1}"), "two or more"),
+        ((named("dvao"), "advantage.components={right: 1, parsed: -1}"), "weights of 0 or more"),
+        (
+            (named("maxrl"), "advantage.steps_used={kind: step-grpo}", *DYNAMIC),
+            "graded rewards, and estimator 'maxrl'",
+        ),
+        ((named("pvpo"), "advantage.steps_used={kind: step-grpo}", *DYNAMIC), "rewards that are not shaped"),
+        (
+            (
+                named("bae"),
+                "advantage.options={form: regions}",
+                "policy.path=tiny-full",
+                "advantage.components={ended: 1, right: 1}",
+            ),
+            "a completion has 1",
+        ),
+    ],
+)
+def test_what_would_be_fed_wrongly_is_refused_by_the_plan_and_by_the_run(tmp_path, settings, message):
+    config = small_config(*settings)
+    for refused in (lambda: build.plan_text(config), lambda: build.train(config, output=tmp_path / "run")):
+        with pytest.raises(ConfigError, match=message):
+            refused()
+
+
+def test_a_resumed_run_is_not_another_for_what_its_file_leaves_out(tmp_path):
+    settings = (named("pkpo"), "advantage.options={k: 3}")
+    build.train(small_config(*settings, "train.updates=1"), output=tmp_path / "run")
+    with pytest.raises(ConfigError, match="advantage.options.k: 3 in the folder, nothing now"):
+        build.train(small_config(named("pkpo"), "train.updates=1"), output=tmp_path / "run", resume=True)
+
+
+def test_a_reference_sample_without_reward_takes_the_mean_of_the_others(tmp_path, monkeypatch):
+    countdown = type(get_task("countdown"))
+    true_score = countdown.score
+
+    def sometimes_nan(self, problem, completion):
+        verdict = true_score(self, problem, completion)
+        return dataclasses.replace(verdict, reward=float("nan")) if len(completion) % 3 == 0 else verdict
+
+    monkeypatch.setattr(countdown, "score", sometimes_nan)
+    run = build.train(small_config(named("pvpo"), "train.updates=1", "task.bad_rewards=mask"), output=tmp_path / "run")
+    kept = [record["rewards"] for record in records(run, "reference_rewards.jsonl")]
+    means = [value for rewards in kept for value in rewards if value not in (0.0, 1.0)]
+    assert means, "some sample of the base policy was masked in a prompt with right and wrong ones"
+    for rewards in kept:
+        others = [value for value in rewards if value in (0.0, 1.0)]
+        assert all(value == pytest.approx(sum(others) / len(others)) for value in rewards if value not in (0.0, 1.0))
+
+
+def test_another_calibration_is_not_taken_for_reference_rewards(tmp_path):
+    cold = small_config("sampler.temperature=0.2", "risk.scale=calibrated", "risk.calibration.prompts=8")
+    build.calibrate(cold, output=tmp_path / "run")
+    with pytest.raises(ConfigError, match="was measured with another"):
+        build.train(small_config(named("pvpo"), "train.updates=1"), output=tmp_path / "run")
+
+
+@pytest.mark.parametrize("states", [None, 1])
+def test_the_filter_of_f_tis_looks_at_what_was_scored(tmp_path, states):
+    """Rollouts said to be a nat a token likelier than they were are all far, however many states are scored."""
+    config = small_config(
+        "loss.kind=f-tis", f"loss.states_per_rollout={states or 'null'}", "loss.divergence_limit=0.5", "risk.scale=0"
+    )
+    run, _ = build.runs._objects(config, RunFolder(tmp_path), Accelerator(), None)
+    batch, _ = loop.collect_batch(run, Accelerator(), 1, {})
+    far = dataclasses.replace(
+        batch.trajectory,
+        sampling_logprobs_BL=batch.trajectory.sampling_logprobs_BL + batch.trajectory.completion_mask_BL,
+    )
+    batch = dataclasses.replace(batch, trajectory=far)
+    plan = plan_scoring(batch, run.policy, run.settings.loss, run.settings.token_budget)
+    kept_BL, dropped = without_off_policy_rows(run.policy, batch, plan, 0.5)
+    losers = batch.active_B & (batch.advantages_BL.sum(1) < 0)
+    assert dropped >= int(losers.sum()) > 0
+    assert not kept_BL[losers].any() and torch.equal(kept_BL[~losers], batch.advantages_BL[~losers])
 
 
 def test_filtered_importance_sampling_trains_and_says_what_it_left_out(tmp_path):

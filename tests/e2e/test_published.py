@@ -108,6 +108,19 @@ def test_revised_rollouts_are_not_trained_on_where_the_ratio_is_not_one(
         build.train(config_for(folder, override), output=tmp_path / "run")
 
 
+@pytest.mark.parametrize("name", ["egspo-sa", "state-anchor"])
+def test_estimators_over_masked_states_are_refused_for_revised_rollouts(name: str, tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "published", "diffusion-gemma")
+    with pytest.raises(ConfigError, match=f"'{name}' needs .* revises whole canvases"):
+        build.train(config_for(folder, f"advantage.estimator={name}"), output=tmp_path / "run")
+
+
+def test_the_number_format_is_chosen_for_revised_rollouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("steprs.build.plan.build_task", lambda config: Parity())
+    folder = write_checkpoint(tmp_path / "published", "diffusion-gemma")
+    assert "computes in float32" in build.plan_text(config_for(folder, "policy.dtype=auto"))
+
+
 def test_several_inner_updates_on_revised_rollouts_go_on_bitwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

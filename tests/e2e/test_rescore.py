@@ -228,3 +228,36 @@ class TestCommand:
             main(["rescore", str(tmp_path / "nowhere")])
         assert stop.value.code == 2
         assert "holds no config.json" in capsys.readouterr().err
+
+
+def test_other_estimators_weigh_the_same_rollouts(run: Path) -> None:
+    found = build.rescore(run, ["advantage.estimator=maxrl"])
+    stored = next(read_rollouts(run))
+    rewards_PG = stored.rewards.rewards_PG
+    wanted_PG = (rewards_PG - rewards_PG.mean(1, keepdim=True)) / (rewards_PG.mean(1, keepdim=True) + 1e-6)
+    values_BL = found.updates[0].tensors["advantages_BL"]
+    assert torch.allclose(values_BL[:, 0].view_as(wanted_PG), wanted_PG * (wanted_PG != 0), atol=1e-9)
+    assert found.schedule.startswith("maxrl(") and found.own_schedule.startswith("linear(")
+    anchored = build.rescore(run, ["advantage.estimator=state-anchor"]).updates[0].metrics
+    assert 0 < anchored["estimator/shared_fraction"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("advantage.estimator=egspo-sa", "state_rewards_PGS, which is not kept"),
+        ("advantage.steps_used={kind: step-pruner}", "belongs to how the rollouts were made"),
+        ("advantage.components={right: 1, ended: 1}", "belongs to how the rollouts were made"),
+        ("advantage.reference_samples=9", "belongs to how the rollouts were made"),
+    ],
+)
+def test_what_stored_rollouts_cannot_give_is_refused(run: Path, override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build.rescore(run, [override])
+
+
+def test_a_run_of_an_estimator_that_collects_is_rescored_beside_centred_grpo(tmp_path: Path) -> None:
+    folder = build.train(small_config(KEPT, "advantage.estimator=egspo-sa", "train.updates=1"), output=tmp_path / "run")
+    found = build.rescore(folder, ["advantage.estimator=centred"])
+    assert found.own_schedule.startswith("centred GRPO in place of egspo-sa")
+    assert found.updates[0].metrics["relative_change"] == 0.0

@@ -241,4 +241,4 @@ def test_rows_are_left_out_only_without_a_positive_advantage_and_far_away():
     mask = torch.tensor([[True, True, False]]).expand(4, 3)
     now = now.masked_fill(~mask, -100.0)
     advantages = torch.tensor([[1.0], [0.0], [-1.0], [-1.0]]).expand(4, 3)
-    assert off_policy_rows(now, sampled, advantages, mask, limit=0.5).tolist() == [False, True, False, False]
+    assert off_policy_rows(now, sampled, advantages, mask.float(), limit=0.5).tolist() == [False, True, False, False]

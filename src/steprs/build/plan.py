@@ -11,7 +11,7 @@ from ..policies.base import Policy
 from ..rollout.collect import encode_prompts
 from ..tasks.base import AbstractTask
 from ..types import Decoding
-from .checks import check, check_group, check_policy
+from .checks import check, check_advantage, check_policy
 from .memory import estimate, size_of
 from .objects import build_estimator, build_policy, build_sampler, build_task, described, needs_reference, resolve
 
@@ -46,7 +46,7 @@ def plan_text(config: RunConfig) -> str:
     # A block-causal rollout is scored in one row, cut where it exceeds the budget; full attention takes a row a state.
     row = min(tokens, budget) if cached else prompt + sampler.decoding.length
     estimator = build_estimator(config, 1.0 if config.risk.scale == "calibrated" else float(config.risk.scale))
-    check_group(config, estimator)
+    check_advantage(config, estimator, policy)
     reference = needs_reference(config, estimator)
     memory = estimate(config, size, prompt=prompt, row=row, cached=cached, reference=reference)
     peak, parts = memory.lines()

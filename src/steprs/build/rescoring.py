@@ -34,7 +34,12 @@ from .checks import check
 from .control import measured_pass_rate
 from .objects import build_estimator, described, loop_settings
 
-ALLOWED = ("risk", "advantage", "loss.aggregation", "loss.count_dead_groups")
+ALLOWED = (
+    "risk", "advantage.estimator", "advantage.options", "advantage.normalise", "loss.aggregation",
+    "loss.count_dead_groups",
+)  # fmt: skip
+# What can be had from stored rollouts beside rewards.
+KEPT = {"state_keys_PGS"}
 GRIDS = ("mass_grid", "scale_grid", "risk_coef_grid")
 # A cell without tokens has no mass, but no mean either.
 _EMPTY = {"mass_grid": 0.0, "scale_grid": None, "risk_coef_grid": None}
@@ -173,6 +178,14 @@ def rescore(run: str | Path, overrides: Sequence[str] = (), *, schedule: Abstrac
     new = own if config == own_config and schedule is None else (
         _weigher(config, own_config, folder, accelerator, first, schedule)
     )  # fmt: skip
+    if lacking := _lacking(new.estimator, first):
+        raise ConfigError(
+            f"estimator {new.estimator.spec.name!r} needs {lacking[0]}, which is not kept with stored rollouts; "
+            "rescore with an estimator that looks at rewards alone, e.g. advantage.estimator=centred"
+        )
+    own_name = described(own.estimator)
+    if _lacking(own.estimator, first):
+        own, own_name = own.centred(), f"centred GRPO in place of {own_name}, which needs what was not kept"
     memory, own_memory, updates = new.estimator.initial_memory(), own.estimator.initial_memory(), []
     for stored in read_rollouts(run):
         made, before = new.weigh(stored, memory), own.weigh(stored, own_memory)
@@ -182,7 +195,7 @@ def rescore(run: str | Path, overrides: Sequence[str] = (), *, schedule: Abstrac
         run=str(run),
         schedule=described(new.estimator),
         control=config.risk.control,
-        own_schedule=described(own.estimator),
+        own_schedule=own_name,
         own_control=own_config.risk.control,
         settings={
             **config.risk.model_dump(mode="json"),
@@ -191,6 +204,12 @@ def rescore(run: str | Path, overrides: Sequence[str] = (), *, schedule: Abstrac
         },
         updates=tuple(updates),
     )
+
+
+def _lacking(estimator: Estimator, stored: StoredRollouts) -> list[str]:
+    """What the estimator needs and stored rollouts cannot give; those that revise tokens are kept without states."""
+    kept = KEPT if stored.trajectory.decoding.kind != "revise" else set()
+    return sorted(set(estimator.requires()) - kept)
 
 
 def _refuse_foreign(overrides: Sequence[str]) -> None:

@@ -27,7 +27,7 @@ from ..training.distributed import make_accelerator, my_prompts
 from ..training.folder import RunFolder
 from ..types import Problem
 from .calibrating import CALIBRATION, check_frozen, measured_scale
-from .checks import check, check_group, check_policy
+from .checks import check, check_advantage, check_policy
 from .control import with_matched_constant
 from .objects import (
     build_estimator,
@@ -158,6 +158,12 @@ def _refuse_other_settings(earlier: RunConfig, now: RunConfig, path: Path) -> No
         and after[key] not in open_values
         and before.get(key) != after[key]
     ]
+    # A whole section or an option that is gone was never filled in: it is another setting.
+    changed += [
+        f"{key}: {before[key]!r} in the folder, nothing now"
+        for key in before.keys() - after.keys()
+        if before[key] not in open_values and not key.startswith("train.trackers")
+    ]
     if changed:
         raise ConfigError(
             f"cannot resume {path} with other settings ({'; '.join(changed)}); resume without them, or start a new run"
@@ -181,8 +187,10 @@ def _objects(
     stepwise = config.advantage.estimator == StepRSGRPO.spec.name
     scale = _risk_scale(config, policy, task, sampler, train_problems, folder, accelerator) if stepwise else 0.0
     estimator = build_estimator(config, scale)
-    check_group(config, estimator)
+    check_advantage(config, estimator, policy)
     apart = needs_reference(config, estimator)
+    if not stepwise and "reference_rewards_PM" in estimator.requires() and (kept := folder.read_json(CALIBRATION)):
+        check_frozen(kept, config, folder.path)
     reference = build_policy(config.policy, device=accelerator.device) if apart else None
     if reference is not None:
         reference.module.requires_grad_(False)

@@ -31,6 +31,8 @@ def resolve_dtype(dtype: str, device: torch.device | str = "cpu", policy: Policy
         return named[dtype]
     if dtype != "auto":
         raise PolicyError(unknown_name("dtype", dtype, ["auto", *named]))
+    if policy is not None and policy.attention == "canvas":
+        return torch.float32  # its rollouts are scored in the precision that they were sampled in
     small = policy is not None and sum(weight.numel() for weight in policy.module.parameters()) < TIMED_WEIGHTS
     work = partial(_forward, policy) if small and policy is not None else _product
     seconds = _fastest(work, tuple(named.values()), torch.device(device))

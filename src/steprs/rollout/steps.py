@@ -45,8 +45,12 @@ def check_decoding(decoding: Decoding, kind: Literal["masked", "block", "revise"
         )
     if decoding.length % decoding.block_size:
         raise SamplingError(
-            f"block_size {decoding.block_size} does not divide length {decoding.length}; allowed for this length: "
-            f"{_divisors(decoding.length)}"
+            f"block_size {decoding.block_size} does not divide length {decoding.length}; "
+            + (
+                f"allowed for this length: {_divisors(decoding.length)}"
+                if kind == "masked"
+                else f"give a length that is a multiple of {decoding.block_size}, the policy's own block"
+            )
         )
     blocks = decoding.length // decoding.block_size
     if kind == "revise":

@@ -93,13 +93,16 @@ def without_off_policy_rows(
     policy: Policy, batch: UpdateBatch, plan: Sequence[ScoringBatch | RevisedBatch], limit: float
 ) -> tuple[Tensor, float]:
     """Advantages with 0 for the rollouts that F-TIS leaves out, and their number; costs a forward without gradient."""
-    now_BL = batch.trajectory.sampling_logprobs_BL.clone().float()
+    sampled_BL = batch.trajectory.sampling_logprobs_BL
+    now_BL, weights_BL = sampled_BL.clone().float(), torch.zeros_like(sampled_BL)
+    policy.train(False)
     for scoring in plan:
         scores = score_batch(policy, batch.trajectory, scoring)
         now_BL[scores.row_N, scores.pos_N] = scores.logprobs_N.float()
-    far_B = losses.off_policy_rows(
-        now_BL, batch.trajectory.sampling_logprobs_BL, batch.advantages_BL, batch.weights_BL > 0, limit=limit
-    )
+        # Padding rows of the plan weigh nothing, and drawn states stand for the others.
+        weights_BL[scores.row_N, scores.pos_N] += scores.weight_N * (batch.weights_BL[scores.row_N, scores.pos_N] > 0)
+    policy.train(True)
+    far_B = losses.off_policy_rows(now_BL, sampled_BL, batch.advantages_BL, weights_BL, limit=limit)
     return batch.advantages_BL.masked_fill(far_B[:, None], 0.0), float(far_B.sum())
 
 

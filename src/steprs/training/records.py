@@ -92,12 +92,13 @@ def rollout_tally(
     device = rewards.rewards_PG.device
     groups = rewards.valid_PG.shape[0]
     per_group = torch.ones(groups, device=device)
-    right_P = torch.tensor([v.status == "right" for v in rewards.verdicts], device=device).view(groups, -1).sum(1)
+    right_PG = torch.tensor([v.status == "right" for v in rewards.verdicts], device=device).view(groups, -1)
+    right_P, counted_P = (right_PG & rewards.valid_PG).sum(1), rewards.valid_PG.sum(1)
     size = trajectory.group_size
     tally.add("reward/mean", rewards.rewards_PG, rewards.valid_PG)
-    tally.add("reward/pass_rate", right_P, per_group * size)
-    tally.add("groups/all_right", right_P == size, per_group)
-    tally.add("groups/all_wrong", right_P == 0, per_group)
+    tally.add("reward/pass_rate", right_P, counted_P)
+    tally.add("groups/all_right", (right_P == counted_P) & (counted_P > 0), per_group)
+    tally.add("groups/all_wrong", (right_P == 0) & (counted_P > 0), per_group)
     tally.add("rewards/masked", ~rewards.valid_PG, None)
     unparsed = torch.tensor([v.status == "unparsed" for v in rewards.verdicts], device=device)
     tally.add("completions/unparsed", unparsed, torch.ones_like(unparsed))

@@ -14,6 +14,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
+from ..errors import RewardError
 from ..rollout.collect import collect, decode_completions
 from ..tasks.base import unit_hash
 from ..tasks.scoring import score_rollouts
@@ -34,7 +35,7 @@ def reference_rewards(
     A prompt's rewards depend on the run's seed and the prompt alone, not on when or where they are drawn.
     """
     samples = run.settings.advantage.reference_samples
-    known = {} if folder is None else _known(folder, samples, accelerator)
+    known = {} if folder is None else _known(folder, samples, accelerator, binary=run.task.binary)
     missing = [problem for problem in problems if problem.id not in known]
     if missing:
         drawn = _draw(run, missing, samples)
@@ -52,10 +53,10 @@ def _name(accelerator: Accelerator) -> str:
     return NAME if accelerator.process_index == 0 else f"reference_rewards-{accelerator.process_index}.jsonl"
 
 
-def _known(folder: RunFolder, samples: int, accelerator: Accelerator) -> dict[str, list[float]]:
+def _known(folder: RunFolder, samples: int, accelerator: Accelerator, *, binary: bool) -> dict[str, list[float]]:
     known: dict[str, list[float]] = {}
     calibration = folder.read_json("calibration.json")
-    if calibration is not None and calibration["capability"]["samples"] == samples:
+    if binary and calibration is not None and calibration["capability"]["samples"] == samples:
         measured = calibration["capability"]
         for name, rate in zip(measured["ids"], measured["pass_rates"], strict=True):
             right = round(rate * samples)
@@ -77,5 +78,14 @@ def _draw(run: Run, problems: Sequence[Problem], samples: int) -> list[list[floa
         )  # fmt: skip
     texts = decode_completions(policy, trajectory)
     rewards = score_rollouts(run.task, problems, texts, samples, bad_rewards=run.settings.bad_rewards)
-    found: list[list[float]] = rewards.rewards_PG.tolist()
+    counts_P1 = rewards.valid_PG.sum(1, keepdim=True)
+    if not bool((counts_P1 > 0).all()):
+        nobody = problems[int((counts_P1 == 0).flatten().nonzero()[0])]
+        raise RewardError(
+            f"none of {samples} rollouts of the base policy on problem {nobody.id!r} could be scored, so it has no "
+            "reference reward; mend the verifier, or use an estimator without one"
+        )
+    # A sample without a reward takes the mean of the others: what counts is the mean over the prompt.
+    mean_P1 = (rewards.rewards_PG * rewards.valid_PG).sum(1, keepdim=True) / counts_P1
+    found: list[list[float]] = torch.where(rewards.valid_PG, rewards.rewards_PG, mean_P1).tolist()
     return found
