@@ -66,9 +66,11 @@ class TraceRecorder:
         group = trajectory.group_size
         advantages_BL = None
         # An estimator that looks at more than a group, or at what only training collects, has nothing to show here.
-        if group > 1 and not self._estimator.requires() and self._estimator.spec.coupling == "group":
+        estimator = self._estimator
+        alone = not estimator.requires() and estimator.spec.coupling == "group"
+        if alone and group >= max(2, estimator.smallest_group()):
             keys_B = row_keys(self._settings.seed, "mask-noise", 0, rows // group, rows % group)
-            weighting = weigh(states, rewards, self._estimator, EMPTY, self._settings, None, row_keys_B=keys_B)
+            weighting = weigh(states, rewards, estimator, EMPTY, self._settings, None, row_keys_B=keys_B)
             advantages_BL = weighting.advantages.values_PGL.flatten(0, 1)
         self._head["coordinate"] = options.coordinate
         if options.coordinate == "auto":

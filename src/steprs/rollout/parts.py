@@ -30,7 +30,7 @@ class Part:
 
 
 def split_parts(prompt_ids_PC: Tensor, prompt_mask_PC: Tensor, *, group_size: int, max_rows: int) -> Iterator[Part]:
-    """Parts of at most `max_rows` rollouts, whole groups where they fit.
+    """Parts of at most `max_rows` rollouts, whole groups where they fit; none where there is no prompt.
 
     Raises:
         ArgumentError: `group_size` or `max_rows` is below 1, or a prompt has no token.
@@ -39,6 +39,8 @@ def split_parts(prompt_ids_PC: Tensor, prompt_mask_PC: Tensor, *, group_size: in
         raise ArgumentError(f"group_size is {group_size} and max_rows {max_rows}; both must be 1 or more")
     if not bool(prompt_mask_PC.any(1).all()):
         raise ArgumentError("a prompt has no token; every row of prompt_mask_PC needs at least one true entry")
+    if prompt_mask_PC.shape[0] == 0:
+        return
     prompts, group = max(1, max_rows // group_size), min(group_size, max_rows)
     for index_Q in torch.arange(prompt_mask_PC.shape[0], device=prompt_mask_PC.device).split(prompts):
         mask_QC = prompt_mask_PC[index_Q]

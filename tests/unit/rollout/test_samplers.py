@@ -10,7 +10,7 @@ from steprs.rollout.block import GivenBlocks
 from steprs.rollout.unmasking import RULES
 from steprs.states import state_at
 
-from .helpers import assert_same, decoding, make_keys, padded, sample
+from .helpers import assert_same, decoding, make_keys, make_sampler, padded, sample
 from .stand_in import EOS, MASK, PAD, TablePolicy
 
 PROMPTS = [[3, 4, 5, 6, 3], [4, 6], [5, 5, 3]]
@@ -284,3 +284,11 @@ def test_going_on_from_its_own_blocks_gives_an_argmax_rollout_again(prompt_block
     other = GivenBlocks(ids_BL=(whole.completion_ids_BL - 3 + 1) % 4 + 3, blocks=blocks)
     moved = sample(policy, settings, PROMPTS, 2, given=other, use_cache=use_cache)
     assert not torch.equal(moved.completion_ids_BL[after_BL], whole.completion_ids_BL[after_BL])
+
+
+@pytest.mark.parametrize("kind", ["masked", "block"])
+def test_no_prompt_is_no_rollout(kind):
+    nothing_PC, keys_B = torch.zeros(0, 3, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
+    sampler = make_sampler(decoding(kind, 4, 4, 2))
+    made = sampler.sample(policy_for(kind, 2), nothing_PC, nothing_PC.bool(), group_size=2, row_keys_B=keys_B)
+    assert made.completion_ids_BL.shape == (0, 4)
