@@ -158,16 +158,26 @@ def _rollouts(batch: EstimatorBatch, order_G: Tensor) -> EstimatorBatch:
 def _check_masked_rollouts(estimator: Estimator, memory: Memory) -> None:
     whole = example_batch([[1.0, 0.0, 0.0, 1.0, 0.0], [0.0, 1.0, 1.0, 1.0, 0.0]], seed=3)
     valid_PG = torch.tensor([True, True, False, True, True]).expand(2, 5)
-    # What a masked rollout holds must not matter, so it holds something that would be seen.
-    rewards_PG = torch.where(valid_PG, whole.rewards_PG, 0.0)
-    masked = dataclasses.replace(
-        whole, rewards_PG=rewards_PG, valid_PG=valid_PG,
-        mask_PGL=whole.mask_PGL & valid_PG[..., None], weights_PGL=whole.weights_PGL * valid_PG[..., None],
-    )  # fmt: skip
+    masked = _with_masked(whole, valid_PG)
     kept_G = torch.tensor([0, 1, 3, 4])
     found = _advantages(estimator, masked, memory).values_PGL[:, kept_G]
     wanted = _advantages(estimator, _rollouts(whole, kept_G), memory).values_PGL
     _require(_near(found, wanted), estimator, "a masked rollout is as if it were not there")
+    remembered = estimate(estimator, masked, memory)[1]
+    finite = all(bool(torch.isfinite(tensor).all()) for tensor in remembered.values())
+    _require(finite, estimator, "a masked rollout leaves no NaN in memory")
+
+
+def _with_masked(batch: EstimatorBatch, valid_PG: Tensor) -> EstimatorBatch:
+    """The batch with rollouts masked, and NaN for all that they hold: it must not matter, so it would be seen."""
+    broken: dict[str, Any] = {
+        name: getattr(batch, name).masked_fill(~valid_PG[(...,) + (None,) * (getattr(batch, name).ndim - 2)], torch.nan)
+        for name in ("rewards_PG", "state_rewards_PGS", "components_PGK", "logprobs_PGL", "entropies_PGL")
+    }
+    return dataclasses.replace(
+        batch, valid_PG=valid_PG,
+        mask_PGL=batch.mask_PGL & valid_PG[..., None], weights_PGL=batch.weights_PGL * valid_PG[..., None], **broken,
+    )  # fmt: skip
 
 
 def _check_equal_rewards(estimator: Estimator, memory: Memory) -> None:
