@@ -116,7 +116,7 @@ class EstimatorBatch:
         counted_PGL = self.mask_PGL & self.valid_PG.unsqueeze(-1)
         if bool(counted_PGL.all()):
             return self
-        changed: dict[str, Tensor] = {"rewards_PG": self.rewards_PG.masked_fill(~self.valid_PG, 0)}
+        changed: dict[str, Any] = {"rewards_PG": self.rewards_PG.masked_fill(~self.valid_PG, 0)}
         for name in ("state_rewards_PGS", "components_PGK"):
             given = getattr(self, name)
             if given is not None:

@@ -1,4 +1,4 @@
-"""What every estimator is given and what none may be given: masked rollouts, broken rewards, settings of a wrong type."""
+"""What every estimator is given and what none may be given: masked rollouts, broken rewards."""
 
 import math
 
