@@ -71,3 +71,25 @@ def test_rewards_that_are_not_asked_for_may_hold_anything():
     state_rewards_PGS = torch.full((2, 6, 4), NAN, dtype=torch.float64)
     made, _ = advantages("centred", example_batch(REWARDS, state_rewards_PGS=state_rewards_PGS))
     assert made.values_PGL[1, :, 0].tolist() == [-0.5, 0.5, 0.5, 0.5, -0.5, -0.5]
+
+
+@pytest.mark.parametrize("rms_match", ["batch", "group", "group-state"])
+@pytest.mark.parametrize("equal", [0.1, 0.7, 1 / 3])
+def test_rounding_of_equal_rewards_is_no_size_to_match(rms_match, equal):
+    """The mean of three times 0.1 is not 0.1, and what is left once was the RMS that advantages were scaled to."""
+    rewards_PG = torch.full((2, 3), equal, dtype=torch.float64)
+    batch = example_batch(rewards_PG, reference_rewards_PM=torch.zeros(2, 4, dtype=torch.float64))
+    made, _ = estimate(get_estimator("pvpo"), batch, {}, rms_match=rms_match)
+    assert made.values_PGL.unique().tolist() == [equal]
+    plain, _ = estimate(get_estimator("centred"), batch, {}, rms_match=rms_match)
+    assert not plain.values_PGL.any()
+    assert plain.metrics["silent_groups"] == 1.0
+
+
+def test_equal_groups_are_matched_to_nothing_beside_groups_that_differ():
+    rewards_PG = torch.tensor([[0.1, 0.1, 0.1], [1.0, 0.0, 0.0]]).double()
+    batch = example_batch(rewards_PG, reference_rewards_PM=torch.zeros(2, 4, dtype=torch.float64))
+    made, _ = estimate(get_estimator("pvpo"), batch, {}, rms_match="group")
+    assert made.values_PGL[0].unique().tolist() == rewards_PG[0].unique().tolist()
+    # The RMS of (2, -1, -1) / 3 over that of (1, 0, 0).
+    assert made.values_PGL[1, 0].tolist() == pytest.approx([math.sqrt(2 / 3)] * 6, abs=1e-15)
