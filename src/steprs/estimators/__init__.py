@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, did_you_mean, unknown_name
+from .settings import check_types
 
 if TYPE_CHECKING:
     from .base import Estimator
@@ -67,11 +68,11 @@ ESTIMATORS: Mapping[str, type[Estimator]] = _Registry()
 """Every estimator that ships, by the name used in configurations."""
 
 
-def get_estimator(name: str, **settings: Any) -> Estimator:
+def get_estimator(name: str, /, **settings: Any) -> Estimator:
     """The estimator of that name with its settings.
 
     Raises:
-        ConfigError: an unknown name, with the nearest one, or a setting that it does not take.
+        ConfigError: an unknown name, with the nearest one, a setting that it does not take, or one of a wrong type.
         ArgumentError: a setting outside its range.
 
     >>> get_estimator("standardised", ddof=0)
@@ -87,4 +88,5 @@ def get_estimator(name: str, **settings: Any) -> Estimator:
                 f"estimator {name!r} takes no setting {given!r}; allowed: {', '.join(allowed) or 'none'}."
                 f"{did_you_mean(given, allowed)}"
             )
+    check_types(name, kind, settings)
     return kind(**settings)

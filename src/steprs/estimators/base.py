@@ -20,7 +20,8 @@ from torch import Tensor
 from ..advantages.parts import AdvantageParts
 from ..advantages.scores import grouped
 from ..controls import Groups
-from ..errors import ArgumentError
+from ..errors import ArgumentError, RewardError
+from ..risk import check_rewards
 
 Memory = Mapping[str, Tensor]
 """Named float64 tensors that an estimator keeps between updates; written to every checkpoint."""
@@ -46,7 +47,7 @@ class EstimatorBatch:
     """One update's rollouts as estimators see them: P groups of G, whole groups, on one process.
 
     Attributes:
-        rewards_PG: float64, 0 where not valid.
+        rewards_PG: float64; finite where valid.
         valid_PG: bool; false takes a rollout out of its group, whatever its reward says.
         mask_PGL: bool, tokens that count.
         state_PGL: int64, the state that revealed each token (`unmask_step`); -1 = never.
@@ -106,6 +107,23 @@ class EstimatorBatch:
         if bool(self.valid_PG.all()):
             return Groups(index_B=rows_PG.flatten() // group, count=count, blocks=(rows_PG,) if count else ())
         return grouped(rows_PG.flatten() // group, self.valid_PG.flatten())
+
+    def cleaned(self) -> EstimatorBatch:
+        """The batch with 0 for all numbers of rollouts that are not valid and of tokens that do not count.
+
+        A masked reward is often NaN, and NaN times 0 is NaN: what arithmetic does not see must not be there.
+        """
+        counted_PGL = self.mask_PGL & self.valid_PG.unsqueeze(-1)
+        if bool(counted_PGL.all()):
+            return self
+        changed: dict[str, Any] = {"rewards_PG": self.rewards_PG.masked_fill(~self.valid_PG, 0)}
+        for name in ("state_rewards_PGS", "components_PGK"):
+            given = getattr(self, name)
+            if given is not None:
+                changed[name] = given.masked_fill(~self.valid_PG.unsqueeze(-1), 0)
+        for name in ("logprobs_PGL", "entropies_PGL"):
+            changed[name] = getattr(self, name).masked_fill(~counted_PGL, 0)
+        return dataclasses.replace(self, **changed)
 
     def prompts(self, index: Tensor | slice) -> EstimatorBatch:
         """The groups at `index`, in that order."""
@@ -241,10 +259,15 @@ def require_fields(estimator: Estimator, batch: EstimatorBatch) -> None:
 
 
 def require_rewards(estimator: Estimator, batch: EstimatorBatch) -> None:
-    """Refuse groups too small for the settings, and rewards that a binary estimator has no meaning for.
+    """Refuse groups too small for the settings, rewards that are no numbers, and graded ones for a binary estimator.
+
+    Args:
+        estimator: with its settings.
+        batch: as `EstimatorBatch.cleaned` gives it, so that rewards of masked rollouts are not looked at.
 
     Raises:
         ArgumentError: names the estimator and what was given.
+        RewardError: a reward that the estimator looks at is NaN or infinite; names its place.
     """
     name, group = estimator.spec.name, batch.rewards_PG.shape[1]
     if group < estimator.smallest_group():
@@ -252,6 +275,10 @@ def require_rewards(estimator: Estimator, batch: EstimatorBatch) -> None:
             f"estimator {name} needs groups of at least {estimator.smallest_group()} rollouts with these settings, "
             f"these have {group}; raise the group size or lower the setting"
         )
+    check_rewards(batch.rewards_PG)
+    for field_name in estimator.requires():
+        if field_name in _REWARDS:
+            _require_finite(field_name, getattr(batch, field_name))
     if estimator.spec.binary:
         graded_PG = (batch.rewards_PG != 0) & (batch.rewards_PG != 1) & batch.valid_PG
         if bool(graded_PG.any()):
@@ -260,6 +287,19 @@ def require_rewards(estimator: Estimator, batch: EstimatorBatch) -> None:
                 f"{float(batch.rewards_PG[graded_PG][0]):g}; threshold the rewards, or take an estimator for any "
                 "rewards (`steprs estimators list` says which)"
             )
+
+
+_REWARDS = ("state_rewards_PGS", "components_PGK", "reference_rewards_PM", "component_weights_K")
+
+
+def _require_finite(name: str, values: Tensor) -> None:
+    bad = ~torch.isfinite(values)
+    if bool(bad.any()):
+        place = bad.nonzero()[0].tolist()
+        raise RewardError(
+            f"{name}{place} is {float(values[tuple(place)])}; all of {name} must be finite but for masked rollouts: "
+            "fix the verifier or mask the sample"
+        )
 
 
 def refuse_unfit(holds: bool, message: str) -> None:

@@ -35,8 +35,10 @@ def right(batch: EstimatorBatch) -> Tensor:
 
 
 def centred(batch: EstimatorBatch) -> Tensor:
-    """r - p, float64 [P, G]; 0 for a rollout that is not valid."""
-    return (batch.rewards_PG.double() - pass_rate(batch)) * batch.valid_PG
+    """r - p, float64 [P, G]; 0 for a rollout that is not valid, and exactly 0 in groups of equal rewards."""
+    # The mean of equal rewards is rounded, and what it leaves would count as a signal to whatever is divided by it.
+    centred_PG = (batch.rewards_PG.double() - pass_rate(batch)) * batch.valid_PG
+    return centred_PG.masked_fill(equal_rewards(batch), 0.0)
 
 
 def standard_score(batch: EstimatorBatch, *, ddof: int = 0, eps: float = 0.0) -> Tensor:
@@ -56,8 +58,13 @@ def base_score(batch: EstimatorBatch, base: Base) -> Tensor:
 
 def mean_of_batch(batch: EstimatorBatch) -> Tensor:
     """Mean reward of all valid rollouts of all processes, a float64 number; 0 where there is none."""
-    sums = batch.total(torch.stack([right(batch).sum(), size(batch).sum()]))
-    return sums[0] / sums[1].clamp(min=1)
+    return mean_and_size(batch)[0]
+
+
+def mean_and_size(batch: EstimatorBatch) -> tuple[Tensor, Tensor]:
+    """`mean_of_batch`, and over how many rollouts it is, which tells a mean of nothing from a mean of 0."""
+    total, count = batch.total(torch.stack([right(batch).sum(), size(batch).sum()]))
+    return total / count.clamp(min=1), count
 
 
 def equal_rewards(batch: EstimatorBatch) -> Tensor:

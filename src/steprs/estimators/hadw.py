@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..advantages.parts import AdvantageParts
 from . import groups
-from .base import Estimate, Estimator, EstimatorBatch, Memory, Spec, refuse_unfit
+from .base import Estimate, Estimator, EstimatorBatch, Memory, Spec, refuse_unfit, zeros_like_groups
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,8 @@ class HADW(Estimator):
     `scale` is lambda, 1.3 in the paper (1.3 to 1.5 are good). The paper states neither eta nor the window: 5 and 10 are
     ours. So are the bound of h and the beginning: the first update believes its own accuracy, and until the window is
     full the belief is the mean of the accuracies so far. A belief that stood still throughout a window has h = 0 and
-    stands still for ever: take "hard" where accuracy can stay at 0.
+    stands still for ever: take "hard" where accuracy can stay at 0. An update whose rollouts are all masked teaches
+    nothing.
     """
 
     scale: float = 1.3
@@ -63,7 +64,10 @@ class HADW(Estimator):
 
     def estimate(self, batch: EstimatorBatch, memory: Memory) -> Estimate:
         """See the class."""
-        accuracy = groups.mean_of_batch(batch)
+        accuracy, count = groups.mean_and_size(batch)
+        if count == 0:
+            # Nothing was seen, so nothing is learnt: a mean of nothing is no accuracy of 0.
+            return Estimate(parts=AdvantageParts(sequence=zeros_like_groups(batch), weighted=True), memory=memory)
         belief = memory["belief"].to(accuracy.device) if memory["belief"].numel() else accuracy.reshape(1)
         base_PG, gap_P1 = groups.base_score(batch, self.base), groups.pass_rate(batch) - belief
         score_PG = self.scale * torch.exp(-base_PG.sign() * gap_P1) * base_PG

@@ -52,7 +52,7 @@ class PKPO(Estimator):
 
     def __post_init__(self) -> None:
         """Refuse settings outside their range."""
-        fit = all(k is None or (k >= 1 and k == int(k)) for k in (self.k, self.k_end))
+        fit = all(k >= 1 and k == int(k) for k in (self.k, self.k if self.k_end is None else self.k_end))
         refuse_unfit(fit, f"pkpo: k is {self.k}, k_end {self.k_end}; whole numbers >= 1 are needed")
 
     def smallest_group(self) -> int:

@@ -44,6 +44,7 @@ def estimate(
     Raises:
         ArgumentError: a field that the estimator needs is missing, named with what fills it; groups too small for its
             settings; graded rewards for an estimator of rewards 0 and 1.
+        RewardError: a reward of a valid rollout is NaN or infinite. What a masked rollout holds is never looked at.
         NormalisationError: the advantage is weighted already, or groups of equal rewards have one.
 
     >>> from steprs.estimators import get_estimator
@@ -53,6 +54,7 @@ def estimate(
     [0.75, -0.25, -0.25, -0.25]
     """
     require_fields(estimator, batch)
+    batch = batch.cleaned()
     require_rewards(estimator, batch)
     if normalisation != "none" and estimator.spec.alive:
         raise NormalisationError(

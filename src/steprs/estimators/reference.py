@@ -53,7 +53,7 @@ class PVPO(Estimator):
 class AAPO(Estimator):
     """A = z + clip(r - mean of the reference rewards, -clip_low, clip_high), z with ddof 1 and + 1e-4.
 
-    Groups of equal rewards keep the second term. 0.2 and 0.28 are the release's.
+    Groups of equal rewards keep the second term. Both clips 0 leave z. 0.2 and 0.28 are the release's.
     """
 
     clip_low: float = 0.2
@@ -80,6 +80,8 @@ class AAPO(Estimator):
         """Refuse settings outside their range."""
         fit = self.clip_low >= 0 and self.clip_high >= 0
         refuse_unfit(fit, f"aapo: clip_low is {self.clip_low}, clip_high {self.clip_high}; both must be >= 0")
+        if self.clip_low == 0 and self.clip_high == 0:
+            self.declare(zero_sum="state", alive=False, shift_invariant=True)
 
     def estimate(self, batch: EstimatorBatch, memory: Memory) -> Estimate:
         """See the class."""

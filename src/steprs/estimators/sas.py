@@ -51,12 +51,18 @@ class StepAdvantageSelection(Estimator):
 
     def __post_init__(self) -> None:
         """Refuse settings outside their range."""
-        refuse_unfit(0 <= self.ratio <= 1, f"ratio is {self.ratio}; give a share of a rollout's units from 0 to 1")
+        refuse_unfit(
+            0 <= self.ratio < 1,
+            f"ratio is {self.ratio}; give a share of a rollout's units from 0 up to, but not including, 1, which would "
+            "leave no advantage at all",
+        )
         for name, value, allowed in (("unit", self.unit, get_args(Unit)), ("base", self.base, BASES)):
             if value not in allowed:
                 raise ArgumentError(unknown_name(name, value, allowed))
         if self.base == "centred":
             self.declare(reweights=False)
+        if self.ratio == 0:
+            self.declare(granularity="sequence", zero_sum="state")
 
     def estimate(self, batch: EstimatorBatch, memory: Memory) -> Estimate:
         """See the class."""

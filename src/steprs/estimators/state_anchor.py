@@ -57,9 +57,11 @@ class StateAnchor(Estimator):
         """Refuse settings outside their range."""
         refuse_unfit(0 <= self.gae_lambda <= 1, f"gae_lambda is {self.gae_lambda}; give 0 to 1")
         refuse_unfit(0 < self.gamma <= 1, f"gamma is {self.gamma}; give a discount above 0, at most 1")
-        if self.gamma < 1:
-            # What a shift of rewards adds is discounted differently from one state to the next.
-            self.declare(shift_invariant=False)
+        refuse_unfit(bool(self.episode or self.omega), "episode and omega are both 0, which leaves no advantage at all")
+        if self.gamma < 1 and self.omega:
+            # What a shift of rewards adds is discounted differently from one state to the next; so are equal rewards of
+            # rollouts that came through one state and took different numbers of states after it.
+            self.declare(shift_invariant=False, alive=True)
 
     def estimate(self, batch: EstimatorBatch, memory: Memory) -> Estimate:
         """See the class."""

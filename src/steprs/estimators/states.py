@@ -131,7 +131,7 @@ def of_high_entropy(batch: EstimatorBatch, states: float) -> Tensor:
     A number below 1 is a share of the rollout's states, rounded up.
     """
     entropy_PGS, present_PGS = unit_means(batch.entropies_PGL, batch.state_PGL, batch.mask_PGL)
-    count: Tensor | int = int(states)
+    count: Tensor | int = int(min(states, present_PGS.shape[2]))
     if states < 1:
         count = (states * present_PGS.sum(2, keepdim=True) - 1e-9).ceil()
     return highest(entropy_PGS, present_PGS, count).gather(2, batch.state_PGL.clamp(min=0))

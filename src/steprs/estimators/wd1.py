@@ -12,6 +12,16 @@ from ..errors import ArgumentError
 from . import groups
 from .base import Estimate, Estimator, EstimatorBatch, Memory, Spec, refuse_unfit
 
+_COLDEST = 1e-6
+
+
+def _check_temperature(estimator: WD1 | WD1Batch) -> None:
+    # Far colder, (r - p) / T overflows; from here on the softmax is the best rollout alone anyway.
+    refuse_unfit(
+        estimator.temperature >= _COLDEST,
+        f"{estimator.spec.name}: temperature is {estimator.temperature}; {_COLDEST:g} or more is needed",
+    )
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WD1(Estimator):
@@ -39,7 +49,7 @@ class WD1(Estimator):
 
     def __post_init__(self) -> None:
         """Refuse settings outside their range."""
-        refuse_unfit(self.temperature > 0, f"{self.spec.name}: temperature is {self.temperature}; > 0 is needed")
+        _check_temperature(self)
 
     def estimate(self, batch: EstimatorBatch, memory: Memory) -> Estimate:
         """See the class."""
@@ -78,7 +88,7 @@ class WD1Batch(Estimator):
 
     def __post_init__(self) -> None:
         """Refuse settings outside their range."""
-        refuse_unfit(self.temperature > 0, f"{self.spec.name}: temperature is {self.temperature}; > 0 is needed")
+        _check_temperature(self)
 
     def estimate(self, batch: EstimatorBatch, memory: Memory) -> Estimate:
         """See the class.

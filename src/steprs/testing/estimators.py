@@ -83,7 +83,7 @@ def check_estimator(estimator: Estimator) -> None:
     >>> from steprs.estimators import get_estimator
     >>> check_estimator(get_estimator("centred"))
     """
-    batch, memory = _varied(), _moved(estimator)
+    batch, memory = _varied(_group_size(estimator)), _moved(estimator)
     finite = bool(torch.isfinite(_advantages(estimator, batch, memory).values_PGL).all())
     _require(finite, estimator, "advantages are finite")
     before = {name: tensor.clone() for name, tensor in memory.items()}
@@ -91,7 +91,7 @@ def check_estimator(estimator: Estimator) -> None:
     again = _advantages(estimator, batch, memory)
     _require(torch.equal(made.values_PGL, again.values_PGL), estimator, "the same rollouts give the same bits")
     _require(all(torch.equal(memory[k], before[k]) for k in before), estimator, "memory is not changed in place")
-    _check_shape_of_values(estimator, batch, made)
+    _check_shape_of_values(estimator, batch, memory, made)
     _check_permutations(estimator, batch, memory, made)
     _check_masked_rollouts(estimator, memory)
     _check_equal_rewards(estimator, memory)
@@ -105,20 +105,42 @@ def check_estimator(estimator: Estimator) -> None:
     _check_requirements(estimator, batch, memory)
 
 
-def _varied() -> EstimatorBatch:
-    """Groups of 8 with 1 .. 7 right, of unequal lengths, one token never revealed."""
-    rewards_PG = (torch.arange(8) < torch.arange(1, 8)[:, None]).double()
-    batch = example_batch(rewards_PG, seed=1)
+def _group_size(estimator: Estimator) -> int:
+    """Rollouts of a group in which the estimator must have something to say: one more than the least it needs."""
+    return max(8, estimator.smallest_group() + 1)
+
+
+def _right(counts: Sequence[int], group: int) -> Tensor:
+    """Rewards of groups with that many right rollouts, which come first: float64 [P, G]."""
+    return (torch.arange(group) < torch.tensor(counts)[:, None]).double()
+
+
+def _varied(group: int) -> EstimatorBatch:
+    """Groups with 1 .. 7 right, of unequal lengths and numbers of states, one token never revealed."""
+    batch = _uneven(example_batch(_right(range(1, 8), group), seed=1))
     mask_PGL, state_PGL = batch.mask_PGL.clone(), batch.state_PGL.clone()
-    mask_PGL[:, ::3, 4:] = False
     state_PGL[:, 1, 5] = -1
     mask_PGL[:, 1, 5] = False
     return dataclasses.replace(batch, mask_PGL=mask_PGL, state_PGL=state_PGL, weights_PGL=mask_PGL.double())
 
 
+def _uneven(batch: EstimatorBatch) -> EstimatorBatch:
+    """The batch with every third rollout cut short by a state."""
+    assert batch.state_rewards_PGS is not None
+    num_states_PG, mask_PGL = batch.num_states_PG.clone(), batch.mask_PGL.clone()
+    num_states_PG[:, ::3] -= 1
+    mask_PGL &= batch.state_PGL < num_states_PG[..., None]
+    index_S = torch.arange(batch.state_rewards_PGS.shape[2])
+    rewards_PGS = torch.where(index_S >= num_states_PG[..., None], batch.rewards_PG[..., None], batch.state_rewards_PGS)
+    return dataclasses.replace(
+        batch, num_states_PG=num_states_PG, mask_PGL=mask_PGL, weights_PGL=mask_PGL.double(),
+        state_PGL=batch.state_PGL.masked_fill(~mask_PGL, -1), state_rewards_PGS=rewards_PGS,
+    )  # fmt: skip
+
+
 def _moved(estimator: Estimator) -> Memory:
     """Its memory after an update of other rollouts."""
-    other = example_batch((torch.arange(8) < torch.tensor([[2], [5]])).double(), seed=5)
+    other = example_batch(_right([2, 5], _group_size(estimator)), seed=5)
     return estimate(estimator, other, estimator.initial_memory())[1]
 
 
@@ -126,11 +148,14 @@ def _advantages(estimator: Estimator, batch: EstimatorBatch, memory: Memory) -> 
     return estimate(estimator, batch, memory)[0]
 
 
-def _check_shape_of_values(estimator: Estimator, batch: EstimatorBatch, made: Advantages) -> None:
+def _check_shape_of_values(estimator: Estimator, batch: EstimatorBatch, memory: Memory, made: Advantages) -> None:
     values_PGL = made.values_PGL
     _require(values_PGL.dtype == torch.float64, estimator, "advantages are float64")
     _require(not bool(values_PGL[~batch.mask_PGL].any()), estimator, "tokens that do not count have advantage 0")
-    _require(bool(values_PGL.any()), estimator, "groups with right and wrong rollouts have advantages")
+    # What keeps a share of a rollout's states may keep none of three, so the rollouts are long here.
+    long = example_batch(_right(range(1, 8), values_PGL.shape[1]), length=400, seed=7)
+    speaks = bool(_advantages(estimator, long, memory).values_PGL.any())
+    _require(speaks, estimator, "groups with right and wrong rollouts have advantages")
     if estimator.spec.granularity == "sequence":
         spread_PG = values_PGL.masked_fill(~batch.mask_PGL, -torch.inf).amax(2) - values_PGL.masked_fill(
             ~batch.mask_PGL, torch.inf
@@ -139,7 +164,8 @@ def _check_shape_of_values(estimator: Estimator, batch: EstimatorBatch, made: Ad
 
 
 def _check_permutations(estimator: Estimator, batch: EstimatorBatch, memory: Memory, made: Advantages) -> None:
-    order_G, order_P = torch.tensor([3, 1, 7, 0, 2, 6, 4, 5]), torch.tensor([4, 2, 6, 0, 1, 5, 3])
+    draw = torch.Generator().manual_seed(9)
+    order_P, order_G = (torch.randperm(size, generator=draw) for size in batch.rewards_PG.shape)
     swapped = _advantages(estimator, _rollouts(batch, order_G), memory).values_PGL
     _require(_near(swapped, made.values_PGL[:, order_G]), estimator, "permuting rollouts permutes advantages")
     moved = _advantages(estimator, batch.prompts(order_P), memory).values_PGL
@@ -156,32 +182,51 @@ def _rollouts(batch: EstimatorBatch, order_G: Tensor) -> EstimatorBatch:
 
 
 def _check_masked_rollouts(estimator: Estimator, memory: Memory) -> None:
-    whole = example_batch([[1.0, 0.0, 0.0, 1.0, 0.0], [0.0, 1.0, 1.0, 1.0, 0.0]], seed=3)
-    valid_PG = torch.tensor([True, True, False, True, True]).expand(2, 5)
-    # What a masked rollout holds must not matter, so it holds something that would be seen.
-    rewards_PG = torch.where(valid_PG, whole.rewards_PG, 0.0)
-    masked = dataclasses.replace(
-        whole, rewards_PG=rewards_PG, valid_PG=valid_PG,
-        mask_PGL=whole.mask_PGL & valid_PG[..., None], weights_PGL=whole.weights_PGL * valid_PG[..., None],
-    )  # fmt: skip
-    kept_G = torch.tensor([0, 1, 3, 4])
+    # After the third is gone the group is still one of which the estimator must make something.
+    few = [[1.0, 0.0, 0.0, 1.0, 0.0], [0.0, 1.0, 1.0, 1.0, 0.0], [1.0, 0.0, 1.0, 0.0, 0.0]]
+    rewards_PG = torch.nn.functional.pad(torch.tensor(few), (0, max(0, estimator.smallest_group() - 3)))
+    whole, kept_G = example_batch(rewards_PG, seed=3), torch.arange(rewards_PG.shape[1])
+    valid_PG = (kept_G != 2).expand(rewards_PG.shape)
+    masked, kept_G = _with_masked(whole, valid_PG), kept_G[kept_G != 2]
     found = _advantages(estimator, masked, memory).values_PGL[:, kept_G]
     wanted = _advantages(estimator, _rollouts(whole, kept_G), memory).values_PGL
     _require(_near(found, wanted), estimator, "a masked rollout is as if it were not there")
+    remembered = estimate(estimator, masked, memory)[1]
+    finite = all(bool(torch.isfinite(tensor).all()) for tensor in remembered.values())
+    _require(finite, estimator, "a masked rollout leaves no NaN in memory")
+    for before in (estimator.initial_memory(), memory):
+        made, after = estimate(estimator, _with_masked(whole, torch.zeros_like(valid_PG)), before)
+        _require(not bool(made.values_PGL.any()), estimator, "masked rollouts have no advantage")
+        same = after.keys() == before.keys() and all(torch.equal(after[name], before[name]) for name in before)
+        _require(same, estimator, "an update without a rollout teaches nothing")
+
+
+def _with_masked(batch: EstimatorBatch, valid_PG: Tensor) -> EstimatorBatch:
+    """The batch with rollouts masked, and NaN for all that they hold: it must not matter, so it would be seen."""
+    broken: dict[str, Any] = {
+        name: getattr(batch, name).masked_fill(~valid_PG[(...,) + (None,) * (getattr(batch, name).ndim - 2)], torch.nan)
+        for name in ("rewards_PG", "state_rewards_PGS", "components_PGK", "logprobs_PGL", "entropies_PGL")
+    }
+    return dataclasses.replace(
+        batch, valid_PG=valid_PG,
+        mask_PGL=batch.mask_PGL & valid_PG[..., None], weights_PGL=batch.weights_PGL * valid_PG[..., None], **broken,
+    )  # fmt: skip
 
 
 def _check_equal_rewards(estimator: Estimator, memory: Memory) -> None:
-    # The third group makes the batch uneven, which is what brings the others to life in some batch-coupled estimators.
-    right_PG = (torch.arange(8) < torch.tensor([[0], [8], [2]])).double()
-    values_PGL = _advantages(estimator, example_batch(right_PG, seed=2), memory).values_PGL
+    # The third group makes the batch uneven, which is what brings the others to life in some batch-coupled estimators;
+    # unequal numbers of states do in some that discount, and some need the collected fields to fall that way.
+    group = _group_size(estimator)
+    batches = [example_batch(_right([0, group, 2], group), seed=seed) for seed in (2, 3, 4)]
+    batches += [_uneven(batch) for batch in batches]
+    alive = any(bool(_advantages(estimator, batch, memory).values_PGL[:2].any()) for batch in batches)
     said = "can have" if estimator.spec.alive else "has no"
-    alive = bool(values_PGL[:2].any())
     _require(alive == estimator.spec.alive, estimator, f"a group of equal rewards {said} advantages, as declared")
 
 
 def _check_extremes(estimator: Estimator, memory: Memory) -> None:
-    for group in (2, 3, 8):
-        right_PG = (torch.arange(group) < torch.arange(group + 1)[:, None]).double()
+    for group in (2, 3, _group_size(estimator)):
+        right_PG = _right(range(group + 1), group)
         for length in (1, 5):
             batch = example_batch(right_PG, length=length, seed=4)
             if group < estimator.smallest_group():
@@ -192,7 +237,8 @@ def _check_extremes(estimator: Estimator, memory: Memory) -> None:
 
 
 def _check_graded_rewards(estimator: Estimator, memory: Memory) -> None:
-    batch = example_batch([[0.25, 1.0, 0.0, 0.5, 0.0, 0.75, 1.0, -0.5]] * 2, seed=8)
+    graded_PG = torch.tensor([[0.25, 1.0, 0.0, 0.5, 0.0, 0.75, 1.0, -0.5]] * 2)
+    batch = example_batch(torch.nn.functional.pad(graded_PG, (0, _group_size(estimator) - 8)), seed=8)
     if estimator.spec.binary:
         _refuses(estimator, batch, memory, "rewards other than 0 and 1 are refused by name, as declared")
         return
@@ -223,8 +269,7 @@ def _check_precision(estimator: Estimator, batch: EstimatorBatch, memory: Memory
 
 
 def _check_sums(estimator: Estimator, memory: Memory) -> None:
-    right_PG = (torch.arange(8) < torch.arange(1, 8)[:, None]).double()
-    batch = example_batch(right_PG, seed=6)
+    batch = example_batch(_right(range(1, 8), _group_size(estimator)), seed=6)
     values_PGL = _advantages(estimator, batch, memory).values_PGL
     sums = {
         "state": values_PGL.sum(1).abs().amax(),

@@ -40,7 +40,7 @@ def slow_sas(batch, unit_PGL, count):
 
 
 @pytest.mark.parametrize("unit", ["state", "block"])
-@pytest.mark.parametrize("ratio", [0.0, 0.3, 0.7, 1.0])
+@pytest.mark.parametrize("ratio", [0.0, 0.3, 0.7, 0.99])
 def test_sas_against_loops(unit, ratio):
     batch = uneven(3)
     unit_PGL = batch.state_PGL if unit == "state" else batch.block_PGL
@@ -49,13 +49,12 @@ def test_sas_against_loops(unit, ratio):
 
 
 def test_sas_releases_precedence_masks_every_step_of_right_rollouts():
-    """ceil(n + 1 * ratio) is n + 1 for every n and ratio: all of them, which is the estimator at ratio 1."""
+    """ceil(n + 1 * ratio) is n + 1 for every n and ratio: all of them, which is no estimator."""
     assert all(math.ceil(n + 1 * 0.3) == n + 1 for n in range(1, 50))
     batch = uneven(4)
     released = slow_sas(batch, batch.state_PGL, lambda n: min(n, math.ceil(n + 1 * 0.3)))
     assert not released.any(), "nothing is left of right rollouts, and of wrong ones if their count were the same"
-    ours = advantages(batch, "sas", base="centred", ratio=0.3)
-    assert bool((ours > 0).any()) and torch.equal(advantages(batch, "sas", base="centred", ratio=1.0), released)
+    assert bool((advantages(batch, "sas", base="centred", ratio=0.3) > 0).any())
 
 
 def test_sas_breaks_ties_by_index_and_counts_without_rounding_errors():
@@ -89,7 +88,8 @@ def test_egspo_keeps_the_states_of_highest_entropy(states):
 
 def test_settings_outside_their_range_are_refused():
     for name, settings in [
-        ("sas", {"ratio": 1.1}), ("sas", {"unit": "segment"}), ("sas", {"base": "z"}), ("egspo", {"states": 1.5}),
+        ("sas", {"ratio": 1.1}), ("sas", {"ratio": 1}), ("state-anchor", {"episode": 0, "omega": 0}),
+        ("sas", {"unit": "segment"}), ("sas", {"base": "z"}), ("egspo", {"states": 1.5}),
         ("egspo", {"states": 0}), ("egspo-sa", {"coefficient": -1.0}), ("state-anchor", {"gae_lambda": 2.0}),
         ("state-anchor", {"gamma": 0.0}), ("gain", {"gamma": -0.1}), ("gain", {"norm": "batch"}),
         ("mdpo", {"states": 0}), ("vsrm", {"decay": 1.5}), ("vsrm", {"lookahead": -1}), ("vsrm", {"norm": "z"}),

@@ -9,6 +9,7 @@ import itertools
 import pytest
 import torch
 
+from steprs.errors import NormalisationError
 from steprs.estimators import get_estimator
 from steprs.estimators.pipeline import estimate
 from steprs.estimators.states import gains
@@ -321,3 +322,20 @@ def test_a_region_without_a_component_is_refused():
     batch = uneven(0)
     with pytest.raises(ValueError, match="region 7.* 2 reward components"):
         advantages(dataclasses.replace(batch, regions_PGL=batch.regions_PGL + 6), "bae", form="regions")
+
+
+def test_discounted_anchors_are_alive_on_equal_rewards_and_say_so():
+    """One canvas, right after two states and after three: returns .5 and .25, so that the quicker one is credited."""
+    batch = example_batch(
+        [[1.0, 1.0]], num_states_PG=torch.tensor([[2, 3]]), state_keys_PGS=torch.tensor([[[0, 1, 2, 2], [0, 3, 4, 5]]])
+    )
+    estimator = get_estimator("state-anchor", gamma=0.5, episode=0)
+    made = estimate(estimator, batch, {})[0].values_PGL
+    assert made[0, :, 0].tolist() == [0.125, -0.125]
+    assert estimator.spec.alive
+    with pytest.raises(NormalisationError, match="groups of equal rewards"):
+        estimate(estimator, batch, {}, normalisation="group-std")
+    for settings in ({}, {"gamma": 0.5, "omega": 0}):
+        still = get_estimator("state-anchor", **settings)
+        assert not still.spec.alive
+        assert not estimate(still, batch, {})[0].values_PGL.any()

@@ -92,6 +92,23 @@ class TestHADW:
         assert memory["belief"].tolist() == [0.3]
         assert memory["window"].tolist() == [0.1, 0.3]
 
+    @pytest.mark.parametrize("belief", ["soft", "hard"])
+    def test_an_update_whose_rollouts_are_all_masked_teaches_nothing(self, belief):
+        estimator = get_estimator("ha-dw", belief=belief, window=2)
+        nothing = {"valid_PG": torch.zeros(2, 2, dtype=torch.bool)}
+        for before in (estimator.initial_memory(), run(estimator, UPDATES[:1])[0][1]):
+            values, after, _ = run(estimator, UPDATES[1:2], before, **nothing)[0]
+            assert values == [[0.0, 0.0], [0.0, 0.0]]
+            assert {name: kept.tolist() for name, kept in after.items()} == {
+                name: kept.tolist() for name, kept in before.items()
+            }
+
+    def test_a_process_without_rollouts_learns_from_the_others(self):
+        estimator, nothing = get_estimator("ha-dw"), {"valid_PG": torch.zeros(2, 2, dtype=torch.bool)}
+        more = lambda sums: sums + tensor([3.0, 4.0])  # noqa: E731
+        _, memory, info = run(estimator, UPDATES[:1], all_reduce=more, **nothing)[0]
+        assert memory["belief"].item() == info["belief"] == 0.75
+
     def test_other_processes_are_part_of_the_batch(self):
         more = lambda sums: sums + tensor([4.0, 4.0])  # noqa: E731
         found = run(get_estimator("ha-dw"), UPDATES[:1], all_reduce=more)

@@ -386,7 +386,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("name", "settings"),
         [
-            ("maxrl", {"eps": -1.0}), ("pkpo", {"k": 0}), ("pkpo", {"k_end": 0}), ("passk-training", {"k": 1.5}),
+            ("maxrl", {"eps": -1.0}), ("pkpo", {"k": 0}), ("pkpo", {"k_end": 0}), ("passk-training", {"k": 0}),
             ("f-grpo", {"gamma": -1.0}), ("f-grpo", {"base": "rloo"}), ("a-grae", {"alpha": 0.0}),
             ("ha-dw", {"window": 1}), ("ha-dw", {"belief": "firm"}), ("capo", {"share": 1.5}),
             ("wd1", {"temperature": 0.0}), ("wd1-batch", {"temperature": -1.0}), ("copo", {"gamma": -1.0}),
