@@ -77,12 +77,22 @@ def _json_lines(path: Path) -> Iterator[Row]:
             if not raw.strip():
                 continue
             try:
-                yield _row(number, json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8")))
-            except UnicodeDecodeError:
-                yield Row(line=number, values={}, fault="not UTF-8 text")
-            except (json.JSONDecodeError, RecursionError) as error:
-                found = getattr(error, "msg", "nested too deeply")
-                yield Row(line=number, values={}, fault=f"not JSON ({found} at character {getattr(error, 'pos', 0)})")
+                row = _row(number, json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8")))
+            except (ValueError, RecursionError) as error:
+                row = Row(line=number, values={}, fault=_json_fault(error))
+            yield row
+
+
+def _json_fault(error: ValueError | RecursionError) -> str:
+    """What is wrong with a line that is not read."""
+    if isinstance(error, UnicodeDecodeError):
+        return "not UTF-8 text"
+    if isinstance(error, json.JSONDecodeError):
+        return f"not JSON ({error.msg} at character {error.pos})"
+    if isinstance(error, RecursionError):
+        return "not JSON that can be read (nested too deeply)"
+    # What is left of json's errors: Python reads no integer of more digits than sys.get_int_max_str_digits().
+    return "not JSON that can be read (a number with thousands of digits)"
 
 
 def _json(path: Path) -> Iterator[Row]:

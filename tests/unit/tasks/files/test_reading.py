@@ -9,6 +9,7 @@ import types
 import pytest
 
 from steprs.errors import ConfigError, DependencyError, TaskError
+from steprs.tasks import get_task
 from steprs.tasks.files.reading import Source, read_rows
 
 ROWS = [{"question": '1 + 1, "so" ?', "answer": "2"}, {"question": "two\nlines", "answer": "3"}]
@@ -148,3 +149,17 @@ def test_missing_files_and_other_endings(tmp_path):
         ConfigError, match=r"files end in .jsonl, .ndjson, .json, .csv, .parquet; this one ends in '.xlsx'"
     ):
         read_rows(Source(name=str(tmp_path / "a.xlsx")))
+
+
+def test_numbers_without_end_are_broken_rows(tmp_path):
+    """Python reads no integer of more than 4,300 digits, and makes no float of one with more than 308."""
+    path = tmp_path / "a.jsonl"
+    lines = [f'{{"question": "How many ?", "answer": {"9" * digits}}}' for digits in (5_000, 4_000, 400, 101)]
+    path.write_text("\n".join([*lines, json.dumps({"question": "1 + 1 ?", "answer": 2})]))
+    faults = [fault for _, _, fault in rows_of(path)]
+    assert faults == ["not JSON that can be read (a number with thousands of digits)", None, None, None, None]
+    report = get_task("gsm8k", file=str(path), bad_rows="skip", max_bad_share=1.0).row_report()
+    assert [note.reason for note in report.notes["broken"][1:]] == [
+        "the answer is a number of more than 100 digits"
+    ] * 3
+    assert sum(report.used.values()) == 1
