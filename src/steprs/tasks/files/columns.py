@@ -53,6 +53,17 @@ def find(values: Mapping[str, Any], names: Sequence[str], option: str | None) ->
     )
 
 
+def take_filled(values: Mapping[str, Any], names: Sequence[str], option: str | None) -> Any:
+    """The value of a column that a row may do without; None where it lacks the column or leaves it empty.
+
+    >>> take_filled({"solution": " "}, ("solution", "answer"), None) is None
+    True
+    """
+    found = find(values, names, option)
+    value = None if found is None else values[found]
+    return None if isinstance(value, str) and not value.strip() else value
+
+
 def as_text(value: Any, what: str) -> str:
     """A text, or a number as text, without white space around it.
 
