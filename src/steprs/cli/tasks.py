@@ -74,6 +74,8 @@ def validate(
         typer.echo(line)
     typer.echo(f"{report['task']}: {report['problems']} problems of three splits")
     typer.echo(f"  gold completions taken         {report['gold_right']} of {report['problems']}")
+    if report["undecided"]:
+        typer.echo(f"  not decided within the bound   {report['undecided']} of {report['problems']}")
     typer.echo(f"  corrupted completions refused  {report['corrupted_refused']} of {report['corrupted']}")
     for failure in report["failures"]:
         typer.echo(

@@ -1,11 +1,16 @@
 """Rows and files that are odd and not wrong, and those that are wrong and looked right."""
 
 import importlib.util
+import time
 
 import pytest
 
 from steprs.errors import TaskError
+from steprs.cli.app import main
 from steprs.tasks import get_task
+from steprs.tasks.base import UndecidedError
+from steprs.tasks.files import countdown
+from steprs.tasks.files.countdown import SEARCH_STATES, find_expression
 from steprs.tasks.listing import validate_task
 from steprs.testing.tasks import check_task
 
@@ -60,3 +65,31 @@ def test_a_solution_left_empty_is_one_that_is_missing(tmp_path):
 def test_the_digest_covers_what_the_policy_reads(name, first, second, tmp_path):
     digests = [lone(name, row, tmp_path)[0].row_report().digest for row in (first, second, first)]
     assert digests[0] == digests[2] != digests[1]
+
+
+def test_the_search_for_an_expression_is_bounded(monkeypatch):
+    """Six numbers without a solution took half a minute; the bound is one of states, not of seconds."""
+    hard = (43, 55, 65, 92, 93, 96)
+    start = time.process_time()
+    for _ in range(3):
+        with pytest.raises(UndecidedError, match=f"not decided within {SEARCH_STATES:,} states"):
+            find_expression(hard, 529)
+    assert time.process_time() - start < 10, "looked for once, and kept"
+    assert find_expression((9, 18, 33, 73, 98), 130) is None, "five numbers are decided"
+    with pytest.raises(UndecidedError):
+        find_expression((1, 1, 1), 7, states=10)
+    assert find_expression((1, 1, 1), 7, states=1_000) is None
+
+
+def test_problems_that_are_not_decided_are_counted_apart(tmp_path, monkeypatch, capsys):
+    bounded = find_expression
+    monkeypatch.setattr(countdown, "find_expression", lambda numbers, target: bounded(numbers, target, states=2_000))
+    rows = [{"nums": [43, 55, 65, 92, 93, 96], "target": 529}, {"nums": [1, 2, 3], "target": 6}]
+    file = str(write_lines(tmp_path / "a.jsonl", rows))
+    report = validate_task(get_task("countdown-file", test_file=file))
+    assert (report["problems"], report["undecided"], report["gold_right"], report["passed"]) == (2, 1, 1, True)
+    with pytest.raises(SystemExit) as done:
+        main(["tasks", "validate", "countdown-file", f"test_file={file}"])
+    assert not done.value.code and "not decided within the bound   1 of 2" in capsys.readouterr().out
+    impossible = str(write_lines(tmp_path / "b.jsonl", [{"nums": [1, 1, 1], "target": 7}]))
+    assert not validate_task(get_task("countdown-file", test_file=impossible))["passed"]
