@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from ..errors import ConfigError
 from .common import split_overrides
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ def validate(
         typer.echo(line)
     typer.echo(f"{report['task']}: {report['problems']} problems of three splits")
     typer.echo(f"  gold completions taken         {report['gold_right']} of {report['problems']}")
+    if report["undecided"]:
+        typer.echo(f"  not decided within the bound   {report['undecided']} of {report['problems']}")
     typer.echo(f"  corrupted completions refused  {report['corrupted_refused']} of {report['corrupted']}")
     for failure in report["failures"]:
         typer.echo(
@@ -85,12 +88,15 @@ def validate(
 
 def _build(name: str, options: list[str] | None, file: Path | None, *, every_row: bool = False) -> AbstractTask:
     """The task; with `every_row` broken rows of its file are reported and do not stop anything."""
-    import yaml
-
+    from ..configs.loading import flat_overrides
     from ..tasks import FILE_TASKS, get_task
 
-    pairs = (word.partition("=") for word in split_overrides(options or []))
-    given = {key: yaml.safe_load(value) for key, _, value in pairs}
+    words = split_overrides(options or [])
+    given = flat_overrides(words)
+    typed = [word.partition("=")[0].strip() for word in words] + ["file"] * (file is not None)
+    for key in typed:
+        if typed.count(key) > 1:
+            raise ConfigError(f"{key} is given {typed.count(key)} times; give it once (--file FILE is file=FILE)")
     if file is not None:
         given["file"] = str(file)
     if every_row and name in FILE_TASKS:

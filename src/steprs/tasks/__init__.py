@@ -11,6 +11,7 @@ from .base import AbstractTask
 from .chain_arithmetic import ChainArithmeticTask
 from .countdown import CountdownTask
 from .files import FILE_TASKS
+from .options import require_option_types
 from .reasoning_gym import PREFIX, ReasoningGymTask
 from .sudoku4 import Sudoku4Task
 
@@ -25,13 +26,14 @@ def get_task(name: str, **options: Any) -> AbstractTask:
     """The task called `name`, or `reasoning_gym:<dataset>`, built with its own options.
 
     Raises:
-        ConfigError: the name, or one of the options, is unknown.
+        ConfigError: the name or an option is unknown, or an option is not of its type.
         DependencyError: a task without the package that it needs.
 
     >>> get_task("countdown").completion_length
     12
     """
     if name.startswith(PREFIX):
+        require_option_types(name, ReasoningGymTask, options)
         return ReasoningGymTask(name.removeprefix(PREFIX), **options)
     known = {**TASKS, **FILE_TASKS}
     if name not in known:
@@ -42,9 +44,10 @@ def get_task(name: str, **options: Any) -> AbstractTask:
             raise ConfigError(
                 f"task {name} has no option {option!r}; allowed: {', '.join(allowed)}.{did_you_mean(option, allowed)}"
             )
+    require_option_types(name, known[name], options)
     try:
         return known[name](**options)
-    except (ArgumentError, TypeError) as error:
+    except ArgumentError as error:
         raise ConfigError(f"task.options: {error}") from None
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
-from ..errors import ArgumentError, unknown_name
+from ..errors import ArgumentError, TaskError, unknown_name
 from ..types import Problem, Verdict
 
 if TYPE_CHECKING:
@@ -38,6 +38,10 @@ class Trace:
 
     signature: str | None
     equations: tuple[str, ...]
+
+
+class UndecidedError(TaskError):
+    """Whether a problem has a solution was not found out within a bound; it is no fault of the problem."""
 
 
 class AbstractTask(ABC):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ..errors import TaskError
 from ..types import Problem
 from . import FILE_TASKS, TASKS, get_task
-from .base import SPLITS, AbstractTask, Split
+from .base import SPLITS, AbstractTask, Split, UndecidedError
 from .reasoning_gym_rules import REFUSED, RULE_NOTES, rule_of
 
 # Rows of a validation that are shown in full; all of them are counted.
@@ -67,19 +67,23 @@ def validate_task(task: AbstractTask, limit: int | None = 200) -> dict[str, Any]
         limit: problems a split; None for all.
 
     Returns:
-        `task`, `problems`, `gold_right`, `corrupted`, `corrupted_refused`, `failures` (at most 20 rows: problem id,
+        `task`, `problems`, `undecided` (problems of which no gold completion was found within the task's bound, nor
+        that there is none; they are no failure), `gold_right`, `corrupted`, `corrupted_refused`, `failures` (at most 20 rows: problem id,
         split, what was given, expected, verdict), `rows` (for a task from a file: its `RowReport`; else None) and
         `passed`, which broken rows of a file prevent.
 
     >>> validate_task(get_task("sudoku4"), 5)["passed"]
     True
     """
-    report = {"problems": 0, "gold_right": 0, "corrupted": 0, "corrupted_refused": 0}
+    report = {"problems": 0, "undecided": 0, "gold_right": 0, "corrupted": 0, "corrupted_refused": 0}
     failures: list[dict[str, str]] = []
     for split in SPLITS:
         for problem in task.problems(split, limit):
             report["problems"] += 1
             for check in _checks(task, problem):
+                if check is None:
+                    report["undecided"] += 1
+                    continue
                 report["corrupted"] += int(check.kind != "gold")
                 fine = (check.got == "right") == (check.kind == "gold")
                 report["gold_right" if check.kind == "gold" else "corrupted_refused"] += int(fine)
@@ -104,9 +108,13 @@ class _Check(NamedTuple):
     got: str
 
 
-def _checks(task: AbstractTask, problem: Problem) -> Iterator[_Check]:
+def _checks(task: AbstractTask, problem: Problem) -> Iterator[_Check | None]:
+    """Verdicts on the gold completion and on corrupted ones; a single None where the task found no gold one in time."""
     try:
         gold = task.gold_completion(problem)
+    except UndecidedError:
+        yield None
+        return
     except TaskError as error:
         yield _Check("gold", "", str(error))
         return

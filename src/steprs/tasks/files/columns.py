@@ -7,6 +7,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+# Of a number that is no text; verifiers read numbers of so many characters.
+MAX_DIGITS = 100
+LARGEST_NUMBER = 10**MAX_DIGITS
+
 
 class RowFault(Exception):
     """This row cannot be used, and why; caught by the loader, which knows the row's place."""
@@ -49,6 +53,17 @@ def find(values: Mapping[str, Any], names: Sequence[str], option: str | None) ->
     )
 
 
+def take_filled(values: Mapping[str, Any], names: Sequence[str], option: str | None) -> Any:
+    """The value of a column that a row may do without; None where it lacks the column or leaves it empty.
+
+    >>> take_filled({"solution": " "}, ("solution", "answer"), None) is None
+    True
+    """
+    found = find(values, names, option)
+    value = None if found is None else values[found]
+    return None if isinstance(value, str) and not value.strip() else value
+
+
 def as_text(value: Any, what: str) -> str:
     """A text, or a number as text, without white space around it.
 
@@ -58,7 +73,12 @@ def as_text(value: Any, what: str) -> str:
     >>> as_text(42, "answer")
     '42'
     """
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+    # An integer is compared, not measured: a long one is no float, and a longer one cannot even be written.
+    if isinstance(value, int) and not isinstance(value, bool):
+        if abs(value) >= LARGEST_NUMBER:
+            raise RowFault(f"{what} is a number of more than {MAX_DIGITS} digits")
+        return str(value)
+    if isinstance(value, float) and math.isfinite(value):
         return str(int(value)) if value == int(value) else repr(value)
     if not isinstance(value, str):
         raise RowFault(f"{what} is {json.dumps(value, default=str)[:60]}, not text")

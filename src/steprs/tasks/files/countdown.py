@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import TaskError
 from ...types import Problem, Verdict
-from ..base import Trace
+from ..base import Trace, UndecidedError
 from ..verifiers.countdown import countdown_verdict, operators_in, read_expression
 from .base import AbstractFileTask
 from .columns import RowFault, RowNotAskedFor, as_text, take
@@ -18,6 +18,8 @@ from .loading import Item
 
 FEWEST, MOST = 2, 6
 LARGEST = 10**6
+# States that a search for an expression looks at, a second or two: all states of five numbers, a part of those of six.
+SEARCH_STATES = 200_000
 QUESTION = (
     "Use the numbers {numbers}, each exactly once, to write an arithmetic expression whose value is exactly {target}. "
     "The operations +, -, *, / and brackets are allowed. Give only the expression as your answer, without an equals "
@@ -70,10 +72,14 @@ class CountdownFileTask(AbstractFileTask):
         """An expression that is found by search.
 
         Raises:
+            UndecidedError: the search ended at its bound.
             TaskError: none reaches the target.
         """
         numbers, target = problem.metadata["numbers"], int(problem.metadata["target"])
-        expression = find_expression(tuple(sorted(numbers)), target)
+        try:
+            expression = find_expression(tuple(sorted(numbers)), target)
+        except UndecidedError as error:
+            raise UndecidedError(f"{problem.id}: {error}") from None
         if expression is None:
             raise TaskError(f"{problem.id}: no expression of {numbers}, each used once, reaches {target}")
         return self.format.write("", expression)
@@ -114,24 +120,48 @@ def _integer(value: Any, what: str) -> int:
     return int(text)
 
 
-@lru_cache(maxsize=4096)
-def find_expression(numbers: tuple[int, ...], target: int) -> str | None:
+def find_expression(numbers: tuple[int, ...], target: int, states: int = SEARCH_STATES) -> str | None:
     """An expression that uses every number once and has the target's value; None if there is none.
+
+    Args:
+        numbers: in any order; another order may find another expression.
+        target: the value to reach.
+        states: sets of values that are looked at before the search gives up.
+
+    Raises:
+        UndecidedError: so many states were not enough to say.
 
     >>> find_expression((2, 3, 4), 5)
     '4 - (2 - 3)'
     >>> find_expression((1, 1), 7) is None
     True
     """
+    found, decided = _searched(numbers, target, states)
+    if not decided:
+        raise UndecidedError(f"whether {numbers} reach {target} is not decided within {states:,} states of the search")
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _searched(numbers: tuple[int, ...], target: int, states: int) -> tuple[str | None, bool]:
+    """The expression, and whether the search came to an end; kept, an end at the bound as well."""
     leaves = tuple((Fraction(number), str(number)) for number in numbers)
-    found = _search(leaves, Fraction(target), set())
-    return found[1:-1] if found and found.startswith("(") else found
+    try:
+        found = _search(leaves, Fraction(target), set(), iter(range(states)))
+    except UndecidedError:
+        return None, False
+    return (found[1:-1] if found and found.startswith("(") else found), True
 
 
 def _search(
-    leaves: tuple[tuple[Fraction, str], ...], target: Fraction, failed: set[tuple[Fraction, ...]]
+    leaves: tuple[tuple[Fraction, str], ...],
+    target: Fraction,
+    failed: set[tuple[Fraction, ...]],
+    budget: Iterator[int],
 ) -> str | None:
     """Join two values, then solve what is left; states that failed are not tried again."""
+    if next(budget, None) is None:
+        raise UndecidedError
     if len(leaves) == 1:
         return leaves[0][1] if leaves[0][0] == target else None
     state = tuple(sorted(value for value, _ in leaves))
@@ -141,7 +171,7 @@ def _search(
         for j, second in enumerate(leaves[:i]):
             rest = (*leaves[:j], *leaves[j + 1 : i], *leaves[i + 1 :])
             for joined in _joined(second, first):
-                if found := _search((joined, *rest), target, failed):
+                if found := _search((joined, *rest), target, failed, budget):
                     return found
     failed.add(state)
     return None

@@ -34,9 +34,10 @@ class Gsm8kTask(AbstractTextTask):
         if span is None and "####" in text:
             raise RowFault(f"no number behind #### in the answer {text[-40:]!r}")
         answer = text[slice(*span)].strip() if span else text
-        if read_quantity(answer) is None:
+        number = _bare(answer)
+        if number is None:
             raise RowFault(f"the answer {answer[:60]!r} is not a number")
-        return answer, text[: span[0]] if span else solution
+        return number, text[: span[0]] if span else solution
 
     def value_of(self, answer: str) -> str:
         """The number."""
@@ -60,3 +61,15 @@ class Gsm8kTask(AbstractTextTask):
     def _number(self, completion: str) -> Quantity | None:
         answer = self.format.answer(completion)
         return None if answer is None else read_quantity(answer, fractions=self.answer_format != "hash")
+
+
+def _bare(answer: str) -> str | None:
+    """The answer without words behind its number; None where it is no number.
+
+    A gold completion that ended in a unit would be right without its last word, and so be no test of the verifier.
+    """
+    quantity, words = read_quantity(answer), answer.split()
+    if quantity is None:
+        return None
+    starts = (" ".join(words[:count]) for count in range(1, len(words) + 1))
+    return next((start for start in starts if (read := read_quantity(start)) and read.value == quantity.value), answer)

@@ -11,7 +11,7 @@ from ...types import Problem, Verdict
 from ..verifiers.boxed import MAX_BOX_CHARACTERS, compare_latex, last_box, unboxed
 from ..verifiers.math_worker_pool import WORKERS, require_math_verify, shared_pool
 from ..verifiers.numbers import read_quantity
-from .columns import RowFault, as_text, find, take
+from .columns import RowFault, as_text, take, take_filled
 from .text import AbstractTextTask
 
 # Spellings of the same LaTeX, so that votes are not split between them.
@@ -50,14 +50,15 @@ class MathTask(AbstractTextTask):
         return counts["errors"] + counts["timeouts"]
 
     def read_answer(self, values: Mapping[str, Any], solution: str) -> tuple[str, str]:
-        """The answer column, or the last box of the solution where there is none."""
-        name = find(values, self.answer_names, self.answer_column)
-        if name is None and not solution:
+        """The answer column, or the last box of the solution where there is none, or an empty one."""
+        given = take_filled(values, self.answer_names, self.answer_column)
+        if given is None and not solution:
             take(values, (*self.answer_names, *self.solution_names), self.answer_column)
-        text = solution if name is None else as_text(take(values, (name,), None), "the answer")
+            raise RowFault("the answer is empty")
+        text = solution if given is None else as_text(given, "the answer")
         box = last_box(text)
-        if box is None and name is None:
-            raise RowFault(f"no answer column, and no \\boxed{{}} in the solution {text[-40:]!r}")
+        if box is None and given is None:
+            raise RowFault(f"no answer, and no \\boxed{{}} in the solution {text[-40:]!r}")
         answer = " ".join((text if box is None else box).split())
         if not answer or len(answer) > MAX_BOX_CHARACTERS:
             raise RowFault(f"the answer has {len(answer)} characters; allowed are 1 to {MAX_BOX_CHARACTERS}")

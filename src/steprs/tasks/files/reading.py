@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import importlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError, DependencyError, TaskError
+from .columns import RowFault
 
 BATCH_ROWS = 1024
 # One field of a CSV file; csv's own limit is smaller than some solutions.
@@ -63,12 +66,50 @@ def read_rows(source: Source) -> Iterator[Row]:
     if source.split is not None:
         return _hub_rows(source)
     path = Path(source.name)
-    if not path.is_file():
-        raise TaskError(f"no file {source.name}; paths are taken from the folder that the command is started in")
+    beginning = _beginning(path)
     reader = READERS.get(path.suffix.lower())
     if reader is None:
         raise ConfigError(f"{source.name}: files end in {', '.join(READERS)}; this one ends in {path.suffix!r}")
+    if reader is not _parquet and (encoding := _other_encoding(beginning)):
+        raise TaskError(f"{path} is {encoding} text, not UTF-8; save it as UTF-8 (iconv -f {encoding} -t UTF-8)")
     return reader(path)
+
+
+def _beginning(path: Path) -> bytes:
+    """The first bytes of a file.
+
+    Raises:
+        TaskError: there are none to read.
+    """
+    try:
+        with path.open("rb") as file:
+            return file.read(4096)
+    except FileNotFoundError:
+        raise TaskError(
+            f"no file {path}; paths are taken from the folder that the command is started in"
+        ) from None
+    except IsADirectoryError:
+        files = sorted(file.name for file in path.iterdir() if file.suffix.lower() in READERS)
+        here = ", ".join(files[:5]) or f"none of them ends in {', '.join(READERS)}"
+        raise TaskError(f"{path} is a folder; give one of the files in it ({here})") from None
+    # ValueError: a name with a NUL in it.
+    except (OSError, ValueError) as error:
+        raise TaskError(f"{path} cannot be read: {error}") from None
+
+
+def _other_encoding(beginning: bytes) -> str | None:
+    """UTF-16 or UTF-32, by its mark or by the zeros between ASCII characters; None for what may be UTF-8."""
+    for mark, encoding in (
+        (codecs.BOM_UTF32_LE, "UTF-32"),
+        (codecs.BOM_UTF32_BE, "UTF-32"),
+        (codecs.BOM_UTF16_LE, "UTF-16"),
+        (codecs.BOM_UTF16_BE, "UTF-16"),
+    ):
+        if beginning.startswith(mark):
+            return encoding
+    if 4 * beginning.count(0) < len(beginning) or not beginning:
+        return None
+    return "UTF-16LE" if beginning[1::2].count(0) > beginning[::2].count(0) else "UTF-16BE"
 
 
 def _json_lines(path: Path) -> Iterator[Row]:
@@ -77,27 +118,93 @@ def _json_lines(path: Path) -> Iterator[Row]:
             if not raw.strip():
                 continue
             try:
-                yield _row(number, json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8")))
-            except UnicodeDecodeError:
-                yield Row(line=number, values={}, fault="not UTF-8 text")
-            except (json.JSONDecodeError, RecursionError) as error:
-                found = getattr(error, "msg", "nested too deeply")
-                yield Row(line=number, values={}, fault=f"not JSON ({found} at character {getattr(error, 'pos', 0)})")
+                row = _row(number, _parsed(raw.decode("utf-8-sig" if number == 1 else "utf-8")))
+            except RowFault as fault:
+                row = Row(line=number, values={}, fault=str(fault))
+            except (ValueError, RecursionError) as error:
+                row = Row(line=number, values={}, fault=_json_fault(error))
+            yield row
+
+
+def _json_fault(error: ValueError | RecursionError) -> str:
+    """What is wrong with a line that is not read."""
+    if isinstance(error, UnicodeDecodeError):
+        return "not UTF-8 text"
+    if isinstance(error, json.JSONDecodeError):
+        return f"not JSON ({error.msg} at character {error.pos})"
+    if isinstance(error, RecursionError):
+        return "not JSON that can be read (nested too deeply)"
+    # What is left of json's errors: Python reads no integer of more digits than sys.get_int_max_str_digits().
+    return "not JSON that can be read (a number with thousands of digits)"
 
 
 def _json(path: Path) -> Iterator[Row]:
     """A list of rows, or JSON lines under another ending. A list's rows have numbers, not lines."""
-    with path.open("rb") as file:
-        first = file.read(4096).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
-    if first != b"[":
+    if _beginning(path).lstrip(b"\xef\xbb\xbf \t\r\n")[:1] != b"[" and not _is_one_value(path):
         yield from _json_lines(path)
         return
     try:
-        rows = json.loads(path.read_text("utf-8-sig"))
+        rows = _parsed(path.read_text("utf-8-sig"))
+    except RowFault as fault:
+        raise TaskError(f"{path} cannot be read: {fault}") from None
     except (ValueError, RecursionError) as error:
         raise TaskError(f"{path} is not JSON: {error}") from None
+    if not isinstance(rows, list):
+        rows = [_unwrapped(path, rows)]
     for number, value in enumerate(rows, 1):
         yield _row(number, value)
+
+
+def _is_one_value(path: Path) -> bool:
+    """The file is one JSON value, not one on each line."""
+    try:
+        json.loads(path.read_text("utf-8-sig"))
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _unwrapped(path: Path, value: Any) -> Any:
+    """The only row of a file.
+
+    Raises:
+        TaskError: the value holds rows under a name.
+    """
+    names = [name for name, held in value.items() if _are_rows(held)] if isinstance(value, Mapping) else []
+    if not names:
+        return value
+    raise TaskError(
+        f"{path} is one object with {', '.join(map(str, value))}; allowed is a list of rows, or a row on each line; write "
+        f"the list under {names[0]!r} alone, e.g. jq '.[\"{names[0]}\"]' {path}"
+    )
+
+
+def _are_rows(value: Any) -> bool:
+    """A list of objects with columns."""
+    return isinstance(value, list) and bool(value) and all(isinstance(row, Mapping) for row in value)
+
+
+def _parsed(text: str) -> Any:
+    """The JSON value of a text.
+
+    Raises:
+        RowFault: an object has two values of the same name, of which Python would drop one.
+        ValueError, RecursionError: as of json.
+    """
+    return json.loads(text, object_pairs_hook=_object)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    whole = dict(pairs)
+    if len(whole) < len(pairs) and (fault := _twice([name for name, _ in pairs])):
+        raise RowFault(fault)
+    return whole
+
+
+def _twice(names: Sequence[str]) -> str:
+    """Which column stands twice; empty for none. Columns without a name, as spreadsheets leave them, cannot be asked for."""
+    found = [name for name, count in Counter(names).items() if count > 1 and name]
+    return f"the column {found[0]!r} stands twice; leave one of the two out" if found else ""
 
 
 def _csv(path: Path) -> Iterator[Row]:
@@ -106,6 +213,8 @@ def _csv(path: Path) -> Iterator[Row]:
         rows = csv.DictReader(file)
         try:
             columns = rows.fieldnames or ()
+            if fault := _twice(columns):
+                raise TaskError(f"{path}:1: {fault}")
             for values in rows:
                 whole = None not in values and None not in values.values()
                 fault = None if whole else f"not the {len(columns)} fields that line 1 names"
@@ -121,9 +230,13 @@ def _parquet(path: Path) -> Iterator[Row]:
         raise DependencyError(f"{path} needs pyarrow; install it: pip install 'steprs[parquet]'") from None
     try:
         file = parquet.ParquetFile(path)
+        if fault := _twice(file.schema_arrow.names):
+            raise TaskError(f"{path}: {fault}")
         numbered = (value for batch in file.iter_batches(batch_size=BATCH_ROWS) for value in batch.to_pylist())
         for number, value in enumerate(numbered, 1):
             yield _row(number, value)
+    except TaskError:
+        raise
     # pyarrow's own errors are ValueErrors or OSErrors.
     except (ValueError, OSError) as error:
         raise TaskError(f"{path} cannot be read as parquet: {error}") from None

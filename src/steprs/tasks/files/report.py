@@ -41,7 +41,7 @@ class RowReport:
         counts: rows that are not used, by kind.
         notes: the first thousand of each kind.
         split_rule: how rows became splits, in words.
-        digest: of all problems with their splits: equal for files with the same content.
+        digest: of all problems, as the policy reads them, with their splits and answers: equal for the same content.
     """
 
     rows: dict[str, int] = field(default_factory=dict)

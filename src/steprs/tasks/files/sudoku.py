@@ -11,7 +11,7 @@ from ...types import Problem, Verdict
 from ..base import Trace
 from ..sudoku4 import CELLS, DIGITS, canonical_clues, grid_trace, solutions
 from .base import AbstractFileTask
-from .columns import RowFault, as_text, find, take
+from .columns import RowFault, as_text, take, take_filled
 from .formats import TAGS
 from .loading import Item
 
@@ -51,12 +51,12 @@ class SudokuFileTask(AbstractFileTask):
     def read_row(self, values: Mapping[str, Any]) -> Item:
         """A puzzle with exactly one solution, which the row must not contradict."""
         puzzle = _cells(take(values, ("puzzle", "question", "quizzes"), self.puzzle_column), "the puzzle")
-        name = find(values, ("solution", "answer", "solutions"), self.solution_column)
+        solution = take_filled(values, ("solution", "answer", "solutions"), self.solution_column)
         clues = puzzle.replace("0", ".")
         found = solutions(clues)
         if len(found) != 1:
             raise RowFault(f"the puzzle {puzzle} has {len(found) or 'no'} solutions, not one")
-        if name is not None and (given := _cells(values[name], "the solution")) != found[0]:
+        if solution is not None and (given := _cells(solution, "the solution")) != found[0]:
             raise RowFault(f"the solution {given} is not that of the puzzle, {found[0]}")
         if "." not in clues:
             raise RowFault(f"the puzzle {puzzle} has no empty cell")

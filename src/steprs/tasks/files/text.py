@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from ...types import Problem
 from ..base import Trace
 from .base import AbstractFileTask
-from .columns import as_text, find, take
+from .columns import as_text, take, take_filled
 from .equations import equations_in
 from .loading import Item
 
@@ -41,8 +41,7 @@ class AbstractTextTask(AbstractFileTask):
     def read_row(self, values: Mapping[str, Any]) -> Item:
         """Question, answer and the solution without its answer marks."""
         question = as_text(take(values, self.question_names, self.question_column), "the question")
-        solution_name = find(values, self.solution_names, self.solution_column)
-        solution = values[solution_name] if solution_name else None
+        solution = take_filled(values, self.solution_names, self.solution_column)
         answer, reasoning = self.read_answer(values, solution if isinstance(solution, str) else "")
         plain = _TAGS.sub("", _NOTES.sub("", reasoning)).replace("####", "").strip()
         key = hashlib.blake2b(" ".join(question.split()).encode(), digest_size=12).hexdigest()

@@ -176,7 +176,7 @@ class TestMath:
     @pytest.mark.parametrize(
         ("row", "reason"),
         [
-            ({"problem": "?", "solution": "no box"}, "no answer column, and no .boxed"),
+            ({"problem": "?", "solution": "no box"}, "no answer, and no .boxed"),
             ({"problem": "?"}, "no column answer or solution or rationale"),
             ({"problem": "?", "answer": "\\boxed{}"}, "has 0 characters"),
             ({"problem": "?", "answer": "x" * 1001}, "has 1001 characters"),

@@ -9,6 +9,7 @@ import types
 import pytest
 
 from steprs.errors import ConfigError, DependencyError, TaskError
+from steprs.tasks import get_task
 from steprs.tasks.files.reading import Source, read_rows
 
 ROWS = [{"question": '1 + 1, "so" ?', "answer": "2"}, {"question": "two\nlines", "answer": "3"}]
@@ -74,11 +75,12 @@ def test_parquet(tmp_path):
 
 def test_parquet_goes_through_pyarrow_batch_by_batch(tmp_path, monkeypatch):
     """With a stand-in, so that it is tested where pyarrow is not installed."""
-    asked = []
+    asked, names = [], ["question", "answer"]
 
     class File:
         def __init__(self, path):
             self.path = path
+            self.schema_arrow = types.SimpleNamespace(names=names)
 
         def iter_batches(self, batch_size):
             asked.append(batch_size)
@@ -92,6 +94,9 @@ def test_parquet_goes_through_pyarrow_batch_by_batch(tmp_path, monkeypatch):
     (tmp_path / "a.parquet").write_bytes(b"")
     assert rows_of(tmp_path / "a.parquet") == [(1, ROWS[0], None), (2, ROWS[1], None)]
     assert asked == [1024]
+    names.append("answer")
+    with pytest.raises(TaskError, match=r"a\.parquet: the column 'answer' stands twice"):
+        rows_of(tmp_path / "a.parquet")
 
 
 def test_the_hub_goes_through_datasets(monkeypatch):
@@ -148,3 +153,63 @@ def test_missing_files_and_other_endings(tmp_path):
         ConfigError, match=r"files end in .jsonl, .ndjson, .json, .csv, .parquet; this one ends in '.xlsx'"
     ):
         read_rows(Source(name=str(tmp_path / "a.xlsx")))
+
+
+def test_numbers_without_end_are_broken_rows(tmp_path):
+    """Python reads no integer of more than 4,300 digits, and makes no float of one with more than 308."""
+    path = tmp_path / "a.jsonl"
+    lines = [f'{{"question": "How many ?", "answer": {"9" * digits}}}' for digits in (5_000, 4_000, 400, 101)]
+    path.write_text("\n".join([*lines, json.dumps({"question": "1 + 1 ?", "answer": 2})]))
+    faults = [fault for _, _, fault in rows_of(path)]
+    assert faults == ["not JSON that can be read (a number with thousands of digits)", None, None, None, None]
+    report = get_task("gsm8k", file=str(path), bad_rows="skip", max_bad_share=1.0).row_report()
+    assert [note.reason for note in report.notes["broken"][1:]] == [
+        "the answer is a number of more than 100 digits"
+    ] * 3
+    assert sum(report.used.values()) == 1
+
+
+def test_a_column_that_stands_twice_is_named(tmp_path):
+    (tmp_path / "a.csv").write_text("question,answer,answer\n1 + 1 ?,2,3\n")
+    with pytest.raises(TaskError, match=r"a\.csv:1: the column 'answer' stands twice"):
+        rows_of(tmp_path / "a.csv")
+    (tmp_path / "b.csv").write_text("question,answer,,\n1 + 1 ?,2,,\n")
+    assert rows_of(tmp_path / "b.csv")[0][1]["answer"] == "2", "a spreadsheet's empty columns cannot be asked for"
+    twice = '{"question": "1 + 1 ?", "answer": 2, "answer": 3}'
+    (tmp_path / "a.jsonl").write_text(f"{twice}\n{json.dumps(ROWS[0])}\n")
+    assert [fault for *_, fault in rows_of(tmp_path / "a.jsonl")] == [
+        "the column 'answer' stands twice; leave one of the two out", None,
+    ]  # fmt: skip
+    (tmp_path / "a.json").write_text(f"[{twice}]")
+    with pytest.raises(TaskError, match=r"a\.json cannot be read: the column 'answer' stands twice"):
+        rows_of(tmp_path / "a.json")
+
+
+def test_what_is_no_file_says_what_it_is(tmp_path):
+    with pytest.raises(TaskError, match=r"is a folder; give one of the files in it \(none of them ends in \.jsonl"):
+        read_rows(Source(name=str(tmp_path)))
+    (tmp_path / "train.jsonl").write_text("")
+    with pytest.raises(TaskError, match=r"is a folder; give one of the files in it \(train\.jsonl\)"):
+        read_rows(Source(name=str(tmp_path)))
+    for name in ("a\x00.jsonl", "a" * 5_000 + ".jsonl", str(tmp_path / "train.jsonl" / "b.jsonl")):
+        with pytest.raises(TaskError, match="cannot be read: "):
+            read_rows(Source(name=name))
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("many", [1, 2])
+def test_rows_under_a_name_are_explained(indent, many, tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps({"version": "1", "data": ROWS[:many]}, indent=indent))
+    with pytest.raises(TaskError, match=r"one object with version, data; .*the list under 'data' alone, e\.g\. jq"):
+        rows_of(tmp_path / "a.json")
+    (tmp_path / "a.json").write_text(json.dumps(ROWS[0], indent=indent))
+    assert rows_of(tmp_path / "a.json") == [(1, ROWS[0], None)]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv"])
+def test_another_encoding_is_one_message(encoding, name, tmp_path):
+    text = "question,answer\n1 + 1 ?,2\n" if name == "a.csv" else "\n".join(map(json.dumps, ROWS))
+    (tmp_path / name).write_bytes(text.encode(encoding))
+    with pytest.raises(TaskError, match=rf"{name} is UTF-(16|32).* text, not UTF-8; save it as UTF-8 \(iconv -f UTF"):
+        rows_of(tmp_path / name)
