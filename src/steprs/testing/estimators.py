@@ -101,6 +101,7 @@ def check_estimator(estimator: Estimator) -> None:
     _check_sums(estimator, memory)
     _check_coupling(estimator, batch, memory, made)
     _check_memory(estimator, batch)
+    _check_empty_update(estimator, batch, memory)
     _check_normalisation(estimator, batch, memory)
     _check_requirements(estimator, batch, memory)
 
@@ -152,8 +153,9 @@ def _check_shape_of_values(estimator: Estimator, batch: EstimatorBatch, memory: 
     values_PGL = made.values_PGL
     _require(values_PGL.dtype == torch.float64, estimator, "advantages are float64")
     _require(not bool(values_PGL[~batch.mask_PGL].any()), estimator, "tokens that do not count have advantage 0")
-    # What keeps a share of a rollout's states may keep none of three, so the rollouts are long here.
-    long = example_batch(_right(range(1, 8), values_PGL.shape[1]), length=400, seed=7)
+    # What keeps a share of a rollout's states or blocks may keep none of three, so there are 200 of each here.
+    rewards_PG, state_L = _right(range(1, 8), values_PGL.shape[1]), torch.arange(400) // 2
+    long = example_batch(rewards_PG, length=400, seed=7, block_PGL=state_L.expand(*rewards_PG.shape, 400).clone())
     speaks = bool(_advantages(estimator, long, memory).values_PGL.any())
     _require(speaks, estimator, "groups with right and wrong rollouts have advantages")
     if estimator.spec.granularity == "sequence":
@@ -194,11 +196,6 @@ def _check_masked_rollouts(estimator: Estimator, memory: Memory) -> None:
     remembered = estimate(estimator, masked, memory)[1]
     finite = all(bool(torch.isfinite(tensor).all()) for tensor in remembered.values())
     _require(finite, estimator, "a masked rollout leaves no NaN in memory")
-    for before in (estimator.initial_memory(), memory):
-        made, after = estimate(estimator, _with_masked(whole, torch.zeros_like(valid_PG)), before)
-        _require(not bool(made.values_PGL.any()), estimator, "masked rollouts have no advantage")
-        same = after.keys() == before.keys() and all(torch.equal(after[name], before[name]) for name in before)
-        _require(same, estimator, "an update without a rollout teaches nothing")
 
 
 def _with_masked(batch: EstimatorBatch, valid_PG: Tensor) -> EstimatorBatch:
@@ -342,6 +339,15 @@ def _check_memory(estimator: Estimator, batch: EstimatorBatch) -> None:
         _require(not _near(fresh, found), estimator, "what is declared to depend on history does")
     else:
         _require(not memory, estimator, "an estimator without history keeps no memory")
+
+
+def _check_empty_update(estimator: Estimator, batch: EstimatorBatch, memory: Memory) -> None:
+    empty = _with_masked(batch, torch.zeros_like(batch.valid_PG))
+    for before in (estimator.initial_memory(), memory):
+        made, after = estimate(estimator, empty, before)
+        _require(not bool(made.values_PGL.any()), estimator, "masked rollouts have no advantage")
+        same = after.keys() == before.keys() and all(torch.equal(after[name], before[name]) for name in before)
+        _require(same, estimator, "an update without a rollout teaches nothing")
 
 
 def _check_normalisation(estimator: Estimator, batch: EstimatorBatch, memory: Memory) -> None:

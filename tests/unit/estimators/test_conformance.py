@@ -2,7 +2,10 @@
 
 import pytest
 
-from steprs.estimators import ESTIMATORS, get_estimator
+from steprs.estimators import ESTIMATORS, get_estimator, groups
+from steprs.estimators.hadw import HADW
+from steprs.estimators.reference import AAPO
+from steprs.estimators.state_anchor import StateAnchor
 from steprs.schedules import LinearSchedule
 from steprs.testing import check_estimator
 
@@ -49,6 +52,7 @@ SETTINGS = [
     ("sas", {}),
     ("sas", {"ratio": 0}),
     ("sas", {"ratio": 0.95}),
+    ("sas", {"ratio": 0.99, "unit": "block"}),
     ("sas", {"unit": "block", "base": "centred"}),
     ("egspo", {"states": 2}),
     ("egspo", {"states": 0.5}),
@@ -79,3 +83,29 @@ def test_conformance(name, settings):
 
 def test_every_estimator_has_a_row():
     assert {name for name, _ in SETTINGS} == set(ESTIMATORS)
+
+
+class TestTheCheckSees:
+    def test_life_that_needs_unequal_numbers_of_states(self):
+        anchors = StateAnchor(gamma=0.5)
+        anchors.declare(alive=False)
+        with pytest.raises(AssertionError, match="a group of equal rewards has no advantages, as declared"):
+            check_estimator(anchors)
+
+    def test_a_spec_that_does_not_follow_the_settings(self):
+        still = AAPO(clip_low=0, clip_high=0)
+        still.declare(alive=True)
+        with pytest.raises(AssertionError, match="a group of equal rewards can have advantages, as declared"):
+            check_estimator(still)
+
+    def test_what_is_learnt_from_no_rollouts(self, monkeypatch):
+        real = groups.mean_and_size
+        monkeypatch.setattr(groups, "mean_and_size", lambda batch: (real(batch)[0], real(batch)[1].clamp(min=1)))
+        with pytest.raises(AssertionError, match="an update without a rollout teaches nothing"):
+            check_estimator(HADW())
+
+    def test_nan_behind_a_mask(self, monkeypatch):
+        monkeypatch.setattr("steprs.estimators.base.EstimatorBatch.cleaned", lambda batch: batch)
+        monkeypatch.setattr("steprs.estimators.base.check_rewards", lambda rewards: None)
+        with pytest.raises(AssertionError, match="a masked rollout is as if it were not there"):
+            check_estimator(get_estimator("centred"))
