@@ -68,9 +68,9 @@ def validate_task(task: AbstractTask, limit: int | None = 200) -> dict[str, Any]
 
     Returns:
         `task`, `problems`, `undecided` (problems of which no gold completion was found within the task's bound, nor
-        that there is none; they are no failure), `gold_right`, `corrupted`, `corrupted_refused`, `failures` (at most 20 rows: problem id,
-        split, what was given, expected, verdict), `rows` (for a task from a file: its `RowReport`; else None) and
-        `passed`, which broken rows of a file prevent.
+        that there is none; they are no failure), `gold_right`, `corrupted`, `corrupted_refused`, `failures` (at most
+        20 rows: problem id, split, what was given, expected, verdict), `rows` (for a task from a file: its
+        `RowReport`; else None) and `passed`, which broken rows of a file prevent.
 
     >>> validate_task(get_task("sudoku4"), 5)["passed"]
     True

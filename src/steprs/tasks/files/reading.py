@@ -85,9 +85,7 @@ def _beginning(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(4096)
     except FileNotFoundError:
-        raise TaskError(
-            f"no file {path}; paths are taken from the folder that the command is started in"
-        ) from None
+        raise TaskError(f"no file {path}; paths are taken from the folder that the command is started in") from None
     except IsADirectoryError:
         files = sorted(file.name for file in path.iterdir() if file.suffix.lower() in READERS)
         here = ", ".join(files[:5]) or f"none of them ends in {', '.join(READERS)}"
@@ -174,8 +172,8 @@ def _unwrapped(path: Path, value: Any) -> Any:
     if not names:
         return value
     raise TaskError(
-        f"{path} is one object with {', '.join(map(str, value))}; allowed is a list of rows, or a row on each line; write "
-        f"the list under {names[0]!r} alone, e.g. jq '.[\"{names[0]}\"]' {path}"
+        f"{path} is one object with {', '.join(map(str, value))}; allowed is a list of rows, or a row on each line; "
+        f"write the list under {names[0]!r} alone, e.g. jq '.[\"{names[0]}\"]' {path}"
     )
 
 
@@ -202,7 +200,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _twice(names: Sequence[str]) -> str:
-    """Which column stands twice; empty for none. Columns without a name, as spreadsheets leave them, cannot be asked for."""
+    """Which column stands twice; empty for none. A spreadsheet's columns without a name cannot be asked for."""
     found = [name for name, count in Counter(names).items() if count > 1 and name]
     return f"the column {found[0]!r} stands twice; leave one of the two out" if found else ""
 
@@ -213,8 +211,8 @@ def _csv(path: Path) -> Iterator[Row]:
         rows = csv.DictReader(file)
         try:
             columns = rows.fieldnames or ()
-            if fault := _twice(columns):
-                raise TaskError(f"{path}:1: {fault}")
+            if twice := _twice(columns):
+                raise TaskError(f"{path}:1: {twice}")
             for values in rows:
                 whole = None not in values and None not in values.values()
                 fault = None if whole else f"not the {len(columns)} fields that line 1 names"

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from steprs.errors import TaskError
 from steprs.cli.app import main
+from steprs.errors import TaskError
 from steprs.tasks import get_task
 from steprs.tasks.base import UndecidedError
 from steprs.tasks.files import countdown
