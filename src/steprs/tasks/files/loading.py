@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from ...errors import TaskError
 from ..base import SPLITS, Split, hash_order, split_of
 from .columns import RowFault, RowNotAskedFor
+from .plain import text_fault
 from .reading import Row, Source, read_rows
 from .report import SHOWN, RowReport
 
@@ -155,12 +156,22 @@ def _read(task: RowTask, row: Row, report: RowReport, where: str) -> Item | None
     try:
         if row.fault is not None:
             raise RowFault(row.fault)
-        return task.read_row(row.values)
+        item = task.read_row(row.values)
+        if fault := _text_fault(item):
+            raise RowFault(fault)
+        return item
     except RowFault as fault:
         report.add("broken", where, str(fault))
     except RowNotAskedFor as reason:
         report.add("other", where, str(reason))
     return None
+
+
+def _text_fault(item: Item) -> str | None:
+    """What is wrong with the texts of a row that policies read or learn to write."""
+    texts = {"the question": item.question, "the answer": item.answer}
+    texts |= {f"the {name}": text for name, text in item.metadata.items() if isinstance(text, str)}
+    return next((fault for what, text in texts.items() if (fault := text_fault(text, what))), None)
 
 
 def _checked(task: RowTask, rows: Iterable[tuple[str, Item]], report: RowReport) -> Iterator[Item]:

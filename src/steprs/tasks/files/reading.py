@@ -200,7 +200,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _twice(names: Sequence[str]) -> str:
-    """Which column stands twice; empty for none. Columns without a name cannot be asked for, so they do not count."""
+    """Which column stands twice; empty for none. A spreadsheet's columns without a name cannot be asked for."""
     found = [name for name, count in Counter(names).items() if count > 1 and name]
     return f"the column {found[0]!r} stands twice; leave one of the two out" if found else ""
 
@@ -211,8 +211,8 @@ def _csv(path: Path) -> Iterator[Row]:
         rows = csv.DictReader(file)
         try:
             columns = rows.fieldnames or ()
-            if fault := _twice(columns):
-                raise TaskError(f"{path}:1: {fault}")
+            if twice := _twice(columns):
+                raise TaskError(f"{path}:1: {twice}")
             for values in rows:
                 whole = None not in values and None not in values.values()
                 odd = None if whole else f"not the {len(columns)} fields that line 1 names"

@@ -25,6 +25,36 @@ BROKEN = [
 ]
 
 
+UNPLAIN = [
+    ("Fill <mask> in", "'<mask>', which tokenizers take for a special token"),
+    ("the end <eos> ?", "'<eos>'"),
+    ("so <|im_end|> ?", "'<|im_end|>'"),
+    ("so <|turn> ?", "'<|turn>'"),
+    ("so <turn|> ?", "'<turn|>'"),
+    ("so <end_of_turn> ?", "'<end_of_turn>'"),
+    ("so [MASK] ?", "'[MASK]'"),
+    ("so \x00 ?", "U+0000 (a control character), which is not shown"),
+    ("so \x1b[31m ?", "U+001B"),
+    ("so \x9b31m ?", "U+009B"),
+    ("so \u202e ?", "U+202E (right-to-left override)"),
+    ("so \u2066 ?", "U+2066 (left-to-right isolate)"),
+]
+
+
+def test_texts_that_a_tokenizer_or_a_reader_takes_for_something_else(tmp_path):
+    """In the question, and in the solution that a policy learns to write."""
+    rows = [{"question": text, "answer": "#### 3"} for text, _ in UNPLAIN]
+    rows += [{"question": f"How many of {n} ?", "answer": f"{text}\n#### 3"} for n, (text, _) in enumerate(UNPLAIN)]
+    fine = ["a|b < 3 > c|d ?", "tab\tand\nline ?", "<b>bold</b> [M] <answer> ?", "שלום \u200f1 + 1 ?", "👩\u200d🔬 ?"]
+    rows += [{"question": text, "answer": "#### 3"} for text in fine]
+    path = write_lines(tmp_path / "a.jsonl", rows)
+    report = get_task("gsm8k", file=str(path), bad_rows="skip", max_bad_share=1.0).row_report()
+    assert sum(report.used.values()) == len(fine)
+    for note, (_, reason) in zip(report.notes["broken"], [*UNPLAIN, *UNPLAIN], strict=True):
+        assert reason in note.reason
+    assert {note.reason.partition(" holds")[0] for note in report.notes["broken"]} == {"the question", "the solution"}
+
+
 def ids(task, split):
     return [problem.id for problem in task.problems(split)]
 
