@@ -178,13 +178,18 @@ class AdvantageConfig(Section):
     """Which estimator makes advantages of rewards (`steprs estimators list`). `steprs-grpo` is set up by `risk`."""
 
     estimator: str = "steprs-grpo"
-    options: dict[str, Any] = Field(default_factory=dict, description="the estimator's own settings")
+    options: dict[str, Any] = Field(default_factory=dict, description="its own settings; null drops a base file's")
     normalise: Literal["none", "group-std"] = "none"
     components: dict[Literal["right", "parsed", "ended"], float] = Field(
         {"right": 1.0, "parsed": 0.5}, description="rewards and weights, for several rewards"
     )
     reference_samples: int = Field(8, ge=1, description="base policy's rollouts a prompt, for reference baselines")
     steps_used: StepsUsedConfig | None = None
+
+    @field_validator("options", mode="before")
+    @classmethod
+    def _null_is_none_of_them(cls, value: Any) -> Any:
+        return {} if value is None else value
 
 
 class LossConfig(Section):

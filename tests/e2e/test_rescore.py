@@ -261,3 +261,14 @@ def test_a_run_of_an_estimator_that_collects_is_rescored_beside_centred_grpo(tmp
     found = build.rescore(folder, ["advantage.estimator=centred"])
     assert found.own_schedule.startswith("centred GRPO in place of egspo-sa")
     assert found.updates[0].metrics["relative_change"] == 0.0
+
+
+def test_idle_risk_settings_are_refused_and_options_of_another_estimator_can_be_dropped(tmp_path: Path) -> None:
+    config = small_config(KEPT, "advantage.estimator=pkpo", "advantage.options={k: 3}", "train.updates=1")
+    folder = build.train(config, output=tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"risk\.schedule\.end=1 changes nothing: estimator 'pkpo'"):
+        build.rescore(folder, ["risk.schedule.end=1"])
+    with pytest.raises(ConfigError, match="advantage.options=null"):
+        build.rescore(folder, ["advantage.estimator=maxrl"])
+    found = build.rescore(folder, ["advantage.estimator=maxrl", "advantage.options=null"])
+    assert found.schedule.startswith("maxrl(")

@@ -170,6 +170,12 @@ def rescore(run: str | Path, overrides: Sequence[str] = (), *, schedule: Abstrac
         raise ConfigError(f"a schedule and {twice[0]} were both given; one of them decides, leave the other out")
     own_config, config = load_config(content, model=RunConfig), load_config(content, overrides, model=RunConfig)
     check(config)
+    idle = [word for word in overrides if word.startswith("risk.") and not word.startswith("risk.rms_match")]
+    if idle and config.advantage.estimator != StepRSGRPO.spec.name:
+        raise ConfigError(
+            f"{idle[0]} changes nothing: estimator {config.advantage.estimator!r} takes its settings from "
+            "advantage.options. Add advantage.estimator=steprs-grpo advantage.options=null, or leave it out"
+        )
     accelerator = make_accelerator()
     first = next(read_rollouts(run), None)
     if first is None:

@@ -85,7 +85,8 @@ def get_estimator(name: str, /, **settings: Any) -> Estimator:
     for given in settings:
         if given not in allowed:
             raise ConfigError(
-                f"estimator {name!r} takes no setting {given!r}; allowed: {', '.join(allowed) or 'none'}."
+                f"estimator {name!r} takes no setting {given!r}; allowed: {', '.join(allowed) or 'none'}. "
+                "advantage.options=null drops those of another estimator."
                 f"{did_you_mean(given, allowed)}"
             )
     check_types(name, kind, settings)

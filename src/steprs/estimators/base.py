@@ -213,7 +213,7 @@ class Estimator(ABC):
 
     @abstractmethod
     def estimate(self, batch: EstimatorBatch, memory: Memory) -> Estimate:
-        """Advantages of one update's rollouts. Pure; called through `steprs.estimators.estimate`.
+        """Advantages of one update's rollouts. Pure; called through `steprs.estimators.pipeline.estimate`.
 
         Args:
             batch: with every field that `spec.requires`.
