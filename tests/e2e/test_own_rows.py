@@ -8,7 +8,7 @@ from pathlib import Path
 
 import published
 import pytest
-from published import FAMILY_NAMES, LAYOUTS, random_tensors, write_checkpoint
+from published import ALL_NAMES, LAYOUTS, random_tensors, write_checkpoint
 from support import records, small_config
 
 from steprs import build
@@ -69,6 +69,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def task(file: Path, *more: str) -> list[str]:
     return ["task.name=gsm8k", f"task.options.file={file}", "task.options.instruction=''", LENGTH, *more]
+
+
+def test_a_policy_is_not_overwritten(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (data / "policy" / "model.safetensors").read_bytes()
+    assert typed("pretrain", "pretrain/tiny", "updates=1", "-o", str(data / "policy")) == 2
+    assert "holds a policy or a run already" in capsys.readouterr().err
+    assert (data / "policy" / "model.safetensors").read_bytes() == before
 
 
 def test_train_and_evaluate(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,7 +170,7 @@ def test_files_without_training_or_dev_rows(data: Path, tmp_path: Path, capsys: 
     assert "no training problem" in capsys.readouterr().err, "its only row is held out"
 
 
-@pytest.mark.parametrize("family", FAMILY_NAMES)
+@pytest.mark.parametrize("family", ALL_NAMES)
 def test_an_overlong_prompt_is_named_or_dropped_everywhere(
     family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
