@@ -49,9 +49,9 @@ def recording(sampler: Sampler) -> Sampler:
     """The same sampler, recording predictions where they cost nothing; any other as it is.
 
     >>> from steprs.types import Decoding
-    >>> recording(MaskedDiffusionSampler(decoding=Decoding(kind="masked", length=8, steps=8, block_size=8)))
-    MaskedDiffusionSampler(decoding=Decoding(kind='masked', length=8, steps=8, block_size=8, temperature=1.0, \
-top_p=1.0, top_k=0, unmasking='low_confidence', threshold=None), store_predictions=True)
+    >>> decoding = Decoding(kind="masked", length=8, steps=8, block_size=8)
+    >>> recording(MaskedDiffusionSampler(decoding=decoding)).store_predictions
+    True
     """
     whole = sampler.decoding.block_size == sampler.decoding.length
     if isinstance(sampler, MaskedDiffusionSampler) and whole:
