@@ -158,8 +158,8 @@ def normalise(
     """The explicit stage that divides by the standard deviation of a group's rewards (ddof 1, + 1e-4), or not.
 
     Raises:
-        NormalisationError: the parts are weighted already. For two-valued rewards any rescaling of a group after a
-            reweighting cancels it exactly and gives plain GRPO back.
+        NormalisationError: the parts are weighted already. For two-valued rewards a group scaled to unit spread after
+            a reweighting is plain GRPO again, to the last digit.
         ArgumentError: an unknown stage.
     """
     if how not in get_args(Normalise):
@@ -168,8 +168,8 @@ def normalise(
         return parts
     if parts.weighted or parts.state_weight is not None or parts.token_weight is not None:
         raise NormalisationError(
-            "the advantage is already weighted: dividing by the group's standard deviation now would cancel a weight "
-            "of the prompt exactly and leave plain GRPO; set advantage.normalise=none"
+            "the advantage is already weighted: dividing it by its own spread in the group would cancel the weight and "
+            "leave plain GRPO, dividing by that of the rewards would weigh it twice; set advantage.normalise=none"
         )
     sigma_P1 = group_std(rewards_PG, valid_PG) + 1e-4
     add = None if parts.state_add is None else parts.state_add / sigma_P1.unsqueeze(-1)
