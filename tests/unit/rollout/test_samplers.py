@@ -260,7 +260,6 @@ def test_the_wrong_policy_is_refused():
 
 def test_a_prompt_without_tokens_is_refused():
     ids, mask = padded([[3, 4], []])
-    from .helpers import make_sampler
 
     with pytest.raises(ArgumentError, match="no token"):
         make_sampler(decoding("masked", 4, 4, 4)).sample(
