@@ -31,7 +31,7 @@ def test_every_estimator_trains(tmp_path, name):
     run = build.train(small_config(named(name), "train.updates=2"), output=tmp_path / "run")
     logged = records(run)
     assert len(logged) == 2
-    assert json.loads((run / "config.json").read_text())["risk"]["control"] == "full"
+    assert json.loads((run / "config.json").read_text())["advantage"]["estimator"] == name
     assert any(record["advantage/nonzero_frac"] > 0 for record in logged)
     estimator = get_estimator(name)
     collected = {key for record in logged for key in record if key.startswith("collect/")}

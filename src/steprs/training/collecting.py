@@ -9,7 +9,6 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from ..errors import ConfigError
 from ..state_keys import state_keys
 from ..types import Problem, Rewards, Trajectory
 from .batch import Collected, ended_rows
@@ -74,15 +73,7 @@ def components(rewards: Rewards, names: Mapping[str, float], ended_B: Tensor | N
 
     `right` is the verdict, `parsed` whether an answer could be read, `ended` whether the text ended by itself (always,
     where texts have a fixed length).
-
-    Raises:
-        ConfigError: fewer than two names, which is a single reward.
     """
-    if len(names) < 2:
-        raise ConfigError(
-            f"advantage.components is {dict(names)}; an estimator of several rewards needs two or more of right, "
-            "parsed, ended"
-        )
     shape, device = rewards.rewards_PG.shape, rewards.rewards_PG.device
     status = [verdict.status for verdict in rewards.verdicts]
     known = {
