@@ -79,7 +79,7 @@ docs: .venv/.installed-docs
 	@echo "documentation: site/index.html"
 
 format: .venv/.installed-dev
-	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet . ; $(BIN)/python tools/file_map.py ; $(BIN)/python tools/estimators_page.py
+	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet . ; $(BIN)/python tools/file_map.py ; $(BIN)/python tools/made_pages.py
 
 clean:
 	rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -39,10 +39,12 @@ class Section(BaseModel):
 class LoraConfig(Section):
     """Low-rank adapters through peft; the reference policy is the adapter switched off."""
 
-    rank: int = Field(16, ge=1)
-    alpha: float = 32.0
-    dropout: float = Field(0.0, ge=0.0, lt=1.0)
-    target_modules: tuple[str, ...] | Literal["all-linear"] = "all-linear"
+    rank: int = Field(16, ge=1, description="of each adapter")
+    alpha: float = Field(32.0, description="adapters are scaled by alpha / rank")
+    dropout: float = Field(0.0, ge=0.0, lt=1.0, description="on the adapters' input while training")
+    target_modules: tuple[str, ...] | Literal["all-linear"] = Field(
+        "all-linear", description="names of linear layers, or all of them but the head"
+    )
 
 
 class PolicyConfig(Section):
@@ -51,46 +53,69 @@ class PolicyConfig(Section):
     Fields left null are the checkpoint's own.
     """
 
-    path: str = "tiny"
-    family: str | None = None
-    revision: str | None = Field(None, description="of a Hub model")
-    weights: Literal["float32", "bfloat16"] = Field("float32", description="bfloat16: with lora or for evaluation")
-    block_size: int | None = Field(None, ge=1)
-    mask_token_id: int | None = Field(None, ge=0)
-    eos_token_id: int | None = Field(None, ge=0)
-    shifted: bool | None = Field(None, description="the head predicts the next token")
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    attention: Literal["auto", "eager", "sdpa", "flex_attention"] = "auto"
-    gradient_checkpointing: bool = False
-    lora: LoraConfig | None = None
-    trust_remote_code: bool = False
+    path: str = Field("tiny", description="`tiny`, `tiny-full`, a folder, or the Hub's name of a model")
+    family: str | None = Field(None, description="null: what the checkpoint says of itself")
+    revision: str | None = Field(None, description="of a Hub model: branch, tag or commit")
+    weights: Literal["float32", "bfloat16"] = Field(
+        "float32", description="format of the stored weights; bfloat16 with `lora` or for evaluation only"
+    )
+    block_size: int | None = Field(None, ge=1, description="tokens of a block; null: the checkpoint's")
+    mask_token_id: int | None = Field(None, ge=0, description="null: the checkpoint's")
+    eos_token_id: int | None = Field(None, ge=0, description="null: the checkpoint's")
+    shifted: bool | None = Field(None, description="the head predicts the next token; null: the checkpoint's")
+    dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="of the computation; auto measures once which one this machine is faster at, and keeps it"
+    )
+    attention: Literal["auto", "eager", "sdpa", "flex_attention"] = Field(
+        "auto", description="backend; auto: eager on CPUs, SDPA elsewhere"
+    )
+    gradient_checkpointing: bool = Field(
+        False, description="compute activations again in the backward pass: less memory, more time"
+    )
+    lora: LoraConfig | None = Field(None, description="train low-rank adapters; null trains all weights")
+    trust_remote_code: bool = Field(False, description="run Python that comes with a checkpoint")
 
 
 class TaskConfig(Section):
     """Which problems. `options` go to the task's constructor as they are."""
 
-    name: str = "countdown"
-    options: dict[str, Any] = Field(default_factory=dict)
-    max_prompt_tokens: int = Field(1024, ge=1)
-    overlong_prompts: Literal["error", "drop"] = "error"
-    bad_rewards: Literal["error", "mask"] = "error"
+    name: str = Field("countdown", description="`steprs tasks list` has them")
+    options: dict[str, Any] = Field(default_factory=dict, description="to the task's constructor, as they are")
+    max_prompt_tokens: int = Field(1024, ge=1, description="a longer prompt is overlong")
+    overlong_prompts: Literal["error", "drop"] = Field(
+        "error", description="stop with the problem's name, or leave such problems out and list them in dropped.json"
+    )
+    bad_rewards: Literal["error", "mask"] = Field(
+        "error", description="a reward that is no finite number stops the run, or its rollout counts nowhere"
+    )
 
 
 class SamplerConfig(Section):
     """How completions are decoded. Fields left null take the policy's or the task's value (printed in the plan)."""
 
-    kind: Literal["auto", "masked", "block", "revise"] = "auto"
-    length: int | None = Field(None, ge=1)
-    steps: int | None = Field(None, ge=1)
-    block_size: int | None = Field(None, ge=1)
-    temperature: float = Field(1.0, ge=0.0)
-    top_p: float = Field(1.0, gt=0.0, le=1.0)
-    top_k: int = Field(0, ge=0)
-    unmasking: Unmasking = "max_probability"
-    threshold: float | None = None
+    kind: Literal["auto", "masked", "block", "revise"] = Field(
+        "auto",
+        description="masked: whole completion; block: block after block; revise: whole canvases; auto: the policy's",
+    )
+    length: int | None = Field(None, ge=1, description="completion tokens; null: the checkpoint's, else the task's")
+    steps: int | None = Field(
+        None,
+        ge=1,
+        description="denoising steps of a whole completion; null: the checkpoint's at its own length, else one a token",
+    )
+    block_size: int | None = Field(
+        None, ge=1, description="tokens decoded together; null: the policy's, else the whole length"
+    )
+    temperature: float = Field(1.0, ge=0.0, description="of the draws; 0 is greedy")
+    top_p: float = Field(
+        1.0, gt=0.0, le=1.0, description="nucleus; log-probabilities are of the truncated distribution"
+    )
+    top_k: int = Field(0, ge=0, description="0 keeps all tokens")
+    unmasking: Unmasking = Field("max_probability", description="which positions a step reveals")
+    threshold: float | None = Field(None, description="of the dynamic unmasking rules")
     final_temperature: float | None = Field(None, ge=0.0, description="revise only: the temperature falls towards it")
     stop_entropy: float | None = Field(None, gt=0.0, description="revise only: ends a stable canvas below this mean")
-    max_rows: int = Field(1024, ge=1, description="rows decoded at once")
+    max_rows: int = Field(1024, ge=1, description="rollouts decoded at once; changes memory, not results")
 
 
 class ScheduleConfig(Section):
@@ -101,16 +126,18 @@ class ScheduleConfig(Section):
 
     kind: Literal[
         "constant", "linear", "cosine", "power", "sigmoid", "exponential", "geometric", "step", "knots", "pass-rate"
-    ] = "linear"
-    start: float = 1.0
-    end: float = 0.0
-    gamma: float | None = None
-    steepness: float | None = None
-    midpoint: float | None = None
-    knots: tuple[tuple[float, float], ...] | None = None
-    threshold: float | None = None
-    below: ScheduleConfig | None = None
-    above: ScheduleConfig | None = None
+    ] = Field("linear", description="family; `steprs theory schedule` draws them")
+    start: float = Field(1.0, description="coefficient where nothing is revealed, in multiples of the scale")
+    end: float = Field(0.0, description="coefficient where all is revealed, in multiples of the scale")
+    gamma: float | None = Field(None, description="power: above 0; 1 is linear")
+    steepness: float | None = Field(None, description="sigmoid, exponential")
+    midpoint: float | None = Field(None, description="sigmoid, step: progress of the turn")
+    knots: tuple[tuple[float, float], ...] | None = Field(
+        None, description="pairs (progress, multiple), linear between"
+    )
+    threshold: float | None = Field(None, description="pass-rate: where `below` ends")
+    below: ScheduleConfig | None = Field(None, description="pass-rate: schedule of groups below the threshold")
+    above: ScheduleConfig | None = Field(None, description="pass-rate: schedule of the others")
     reverse: bool = Field(False, description="run it from the other end: progress becomes 1 - progress")
 
     @model_validator(mode="after")
@@ -133,12 +160,16 @@ class ScheduleConfig(Section):
 class CalibrationConfig(Section):
     """How `risk.scale: calibrated` measures capability before the first update."""
 
-    rule: Rule = "halve-failure"
-    prompts: int = Field(128, ge=1)
-    samples: int = Field(8, ge=1)
-    clip: tuple[float, float] | Literal["rule"] | None = Field("rule", description="bounds on |scale|; null is none")
-    target: float | None = Field(None, gt=0.0, lt=1.0)
-    weight: float | None = Field(None, gt=0.0)
+    rule: Rule = Field("halve-failure", description="from pass rate to scale; `steprs theory landmarks` shows them")
+    prompts: int = Field(128, ge=1, description="training prompts measured")
+    samples: int = Field(8, ge=1, description="rollouts a prompt")
+    clip: tuple[float, float] | Literal["rule"] | None = Field(
+        "rule", description="bounds on |scale|; rule: the rule's own; null: none"
+    )
+    target: float | None = Field(
+        None, gt=0.0, lt=1.0, description="rule target only: the pass rate that the tilt moves the measured one to"
+    )
+    weight: float | None = Field(None, gt=0.0, description="rule weight-cap only: the largest weight")
 
     @model_validator(mode="after")
     def _rule_has_its_input(self) -> CalibrationConfig:
@@ -153,38 +184,60 @@ class CalibrationConfig(Section):
 class RiskConfig(Section):
     """The stepwise risk transformation. `scale: 0` is centred GRPO bit for bit."""
 
-    scale: float | Literal["calibrated"] = "calibrated"
+    scale: float | Literal["calibrated"] = Field(
+        "calibrated", description="what the schedule's ends are multiples of, 1 / reward; 0 is centred GRPO bit for bit"
+    )
     schedule: ScheduleConfig = ScheduleConfig()
     calibration: CalibrationConfig = CalibrationConfig()
-    control: Control = "full"
-    base: Literal["centred", "standardised"] = "centred"
-    baseline: Literal["group", "leave-one-out"] = "group"
+    control: Control = Field(
+        "full", description="full is the method; the others keep its mass and change where it goes"
+    )
+    base: Literal["centred", "standardised"] = Field("centred", description="what is rescaled")
+    baseline: Literal["group", "leave-one-out"] = Field(
+        "group", description="of all rollouts of the group, or of the others only"
+    )
     cap: float | None = Field(None, gt=0.0, description="leave-one-out only: bound on |A|; null is group_size - 1")
-    std_ddof: Literal[0, 1] = 1
-    rms_match: Literal["batch", "group", "state", "group-state"] | None = None
-    reference_pass_rate: float | None = Field(None, gt=0.0, lt=1.0)
-    coordinate: Literal["auto", "step", "mask", "rank"] = "auto"
-    scope: Literal["sequence", "block", "within"] = "sequence"
+    std_ddof: Literal[0, 1] = Field(1, description="of the standard deviation, with base standardised")
+    rms_match: Literal["batch", "group", "state", "group-state"] | None = Field(
+        None, description="rescale to the RMS of centred advantages over this unit"
+    )
+    reference_pass_rate: float | None = Field(
+        None,
+        gt=0.0,
+        lt=1.0,
+        description="control constant: pass rate it is matched at; null: the measured one",
+    )
+    coordinate: Literal["auto", "step", "mask", "rank"] = Field(
+        "auto",
+        description="what progress counts: steps, revealed tokens or ranks; auto: steps where their number is fixed",
+    )
+    scope: Literal["sequence", "block", "within"] = Field(
+        "sequence", description="progress over the completion, by blocks finished, or within each block"
+    )
 
 
 class StepsUsedConfig(Section):
     """A reward that falls with the denoising steps of right rollouts, for dynamic decoding."""
 
-    kind: Literal["step-grpo", "step-pruner"] = "step-grpo"
+    kind: Literal["step-grpo", "step-pruner"] = Field("step-grpo", description="formula, see `steprs.training.shaping`")
     strength: float = Field(0.5, gt=0.0, lt=1.0, description="share of the reward that steps can take away")
 
 
 class AdvantageConfig(Section):
     """Which estimator makes advantages of rewards (`steprs estimators list`). `steprs-grpo` is set up by `risk`."""
 
-    estimator: str = "steprs-grpo"
+    estimator: str = Field("steprs-grpo", description="`steprs estimators list` has them")
     options: dict[str, Any] = Field(default_factory=dict, description="its own settings; null drops a base file's")
-    normalise: Literal["none", "group-std"] = "none"
+    normalise: Literal["none", "group-std"] = Field(
+        "none", description="group-std: divide by the rewards' deviation; refused after a reweighting"
+    )
     components: dict[Literal["right", "parsed", "ended"], float] = Field(
         {"right": 1.0, "parsed": 0.5}, description="rewards and weights, for several rewards"
     )
     reference_samples: int = Field(8, ge=1, description="base policy's rollouts a prompt, for reference baselines")
-    steps_used: StepsUsedConfig | None = None
+    steps_used: StepsUsedConfig | None = Field(
+        None, description="take some reward from right rollouts that used many denoising steps; null: none"
+    )
 
     @field_validator("options", mode="before")
     @classmethod
@@ -195,54 +248,64 @@ class AdvantageConfig(Section):
 class LossConfig(Section):
     """From advantages to a scalar. Everything here is the underlying trainer and knows nothing of risk."""
 
-    kind: Literal["policy-gradient", "ppo-clip", "f-tis"] = "ppo-clip"
-    clip_low: float = Field(0.2, gt=0.0, lt=1.0)
-    clip_high: float = Field(0.2, gt=0.0)
+    kind: Literal["policy-gradient", "ppo-clip", "f-tis"] = Field(
+        "ppo-clip", description="form of the objective; formulas: `steprs.losses`"
+    )
+    clip_low: float = Field(0.2, gt=0.0, lt=1.0, description="ratios are clipped below 1 - this")
+    clip_high: float = Field(0.2, gt=0.0, description="ratios are clipped above 1 + this")
     ratio_cap: float = Field(2.0, gt=0.0, description="f-tis only: importance weights are cut here")
     divergence_limit: float = Field(0.1, gt=0.0, description="f-tis only: nats a token")
-    kl_coef: float = Field(0.0, ge=0.0)
-    kl_kind: Literal["k1", "k2", "k3"] = "k3"
-    aggregation: Literal["token-mean", "state-mean", "sequence-mean"] = "token-mean"
-    count_dead_groups: bool = True
-    logprobs: Literal["trace", "one-step", "coupled"] = "trace"
-    states_per_rollout: int | None = Field(None, ge=1)
-    shrinkage: int = Field(1, ge=1)
+    kl_coef: float = Field(0.0, ge=0.0, description="weight of the divergence from the frozen base policy")
+    kl_kind: Literal["k1", "k2", "k3"] = Field("k3", description="its estimate")
+    aggregation: Literal["token-mean", "state-mean", "sequence-mean"] = Field(
+        "token-mean", description="what the mean is over"
+    )
+    count_dead_groups: bool = Field(True, description="groups of equal rewards count in the mean's denominator")
+    logprobs: Literal["trace", "one-step", "coupled"] = Field("trace", description="how rollouts are scored")
+    states_per_rollout: int | None = Field(
+        None, ge=1, description="trace only: states scored of each rollout, drawn without bias; null: all"
+    )
+    shrinkage: int = Field(1, ge=1, description="consecutive denoising steps merged into one state")
     prompt_mask_rate: float = Field(0.15, ge=0.0, lt=1.0, description="one-step only (d1's diffu-GRPO)")
-    inner_updates: int = Field(1, ge=1)
+    inner_updates: int = Field(1, ge=1, description="optimiser steps a batch of rollouts")
 
 
 class TrainConfig(Section):
     """The loop. Micro-batches are derived from `token_budget`."""
 
-    updates: int = Field(60, ge=0)
-    prompts_per_update: int = Field(16, ge=1)
-    group_size: int = Field(16, ge=1)
-    learning_rate: float = Field(2e-4, ge=0.0)
-    schedule: Literal["linear", "cosine", "constant"] = "linear"
-    warmup_updates: int = Field(5, ge=0)
-    betas: tuple[float, float] = (0.9, 0.95)
-    weight_decay: float = Field(0.0, ge=0.0)
-    max_grad_norm: float = Field(1.0, gt=0.0)
-    token_budget: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    save_every: int = Field(20, ge=0)
-    keep_last: int = Field(2, ge=1)
-    eval_every: int = Field(20, ge=0)
+    updates: int = Field(60, ge=0, description="batches of rollouts")
+    prompts_per_update: int = Field(16, ge=1, description="over all processes")
+    group_size: int = Field(16, ge=1, description="rollouts a prompt")
+    learning_rate: float = Field(2e-4, ge=0.0, description="of AdamW, at its highest")
+    schedule: Literal["linear", "cosine", "constant"] = Field(
+        "linear", description="of the learning rate: falls to 0, or stays"
+    )
+    warmup_updates: int = Field(5, ge=0, description="over which the rate rises")
+    betas: tuple[float, float] = Field((0.9, 0.95), description="of AdamW")
+    weight_decay: float = Field(0.0, ge=0.0, description="of AdamW")
+    max_grad_norm: float = Field(1.0, gt=0.0, description="gradients are scaled down to it")
+    token_budget: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto", description="most positions of one forward; changes memory and speed, not results"
+    )
+    save_every: int = Field(20, ge=0, description="updates between checkpoints; 0: only the last and the best")
+    keep_last: int = Field(2, ge=1, description="checkpoints kept beside the best")
+    eval_every: int = Field(20, ge=0, description="updates between evaluations on dev; 0: none")
     patience: int | None = Field(None, ge=1, description="dev evaluations without a new best before stopping")
-    log_completions: int = Field(2, ge=0)
+    log_completions: int = Field(2, ge=0, description="prompts an update whose first completion is logged")
     store_rollouts: int = Field(0, ge=0, description="keep rollouts of update 1 and of every so many; 0 keeps none")
-    trackers: tuple[Literal["tensorboard", "wandb"], ...] = ()
+    trackers: tuple[Literal["tensorboard", "wandb"], ...] = Field((), description="also log there")
 
 
 class EvalConfig(Section):
     """Evaluation during training (`dev`) and by `steprs eval` (`test`). Decode settings left null are the run's."""
 
-    problems: int = Field(128, ge=1)
-    samples: int = Field(16, ge=1)
-    k: tuple[int, ...] = (1, 4, 16)
-    temperature: float | None = Field(None, ge=0.0)
-    top_p: float | None = Field(None, gt=0.0, le=1.0)
-    top_k: int | None = Field(None, ge=0)
-    steps: int | None = Field(None, ge=1)
+    problems: int = Field(128, ge=1, description="from the start of the split")
+    samples: int = Field(16, ge=1, description="completions a problem")
+    k: tuple[int, ...] = Field((1, 4, 16), description="of pass@k and distinct@k; none above samples")
+    temperature: float | None = Field(None, ge=0.0, description="null: the run's")
+    top_p: float | None = Field(None, gt=0.0, le=1.0, description="null: the run's")
+    top_k: int | None = Field(None, ge=0, description="null: the run's")
+    steps: int | None = Field(None, ge=1, description="null: the run's")
     denoising: bool = Field(False, description="`steprs eval` only: also measure how the samples came about")
     backslide_problems: int = Field(64, ge=0, description="with denoising: problems whose states are completed")
 
@@ -260,9 +323,9 @@ class EvalConfig(Section):
 class RunConfig(Section):
     """One training run, resolved: written to `config.json`, which is itself a run file."""
 
-    name: str = "run"
-    seed: int = Field(0, ge=0)
-    output: str | None = None
+    name: str = Field("run", description="in reports, and of the folder under runs/")
+    seed: int = Field(0, ge=0, description="of everything random in the run")
+    output: str | None = Field(None, description="folder of the run; null: runs/NAME")
     policy: PolicyConfig = PolicyConfig()
     task: TaskConfig = TaskConfig()
     sampler: SamplerConfig = SamplerConfig()
@@ -285,27 +348,27 @@ class PretrainConfig(Section):
         {"attention", "block_size", "hidden_size", "intermediate_size", "layers", "heads", "kv_heads"}
     )
 
-    name: str = "tiny"
-    seed: int = Field(0, ge=0)
-    output: str | None = None
+    name: str = Field("tiny", description="of the folder under runs/, after pretrain-")
+    seed: int = Field(0, ge=0, description="of everything random in it")
+    output: str | None = Field(None, description="folder of the policy; null: runs/pretrain-NAME")
     task: TaskConfig = TaskConfig()
     policy: PolicyConfig | None = Field(None, description="what is adapted; null makes a tiny policy from nothing")
     length: int | None = Field(None, ge=1, description="completion tokens; null: the task's number of words")
-    attention: Literal["block_causal", "bidirectional"] = "block_causal"
+    attention: Literal["block_causal", "bidirectional"] = Field("block_causal", description="of a new policy")
     block_size: int | None = Field(None, ge=1, description="null: a written step, or the completion if bidirectional")
-    hidden_size: int = Field(128, ge=8)
-    intermediate_size: int = Field(160, ge=8)
-    layers: int = Field(3, ge=1)
-    heads: int = Field(2, ge=1)
-    kv_heads: int | None = Field(None, ge=1)
-    batch_size: int = Field(64, ge=1)
+    hidden_size: int = Field(128, ge=8, description="width")
+    intermediate_size: int = Field(160, ge=8, description="width inside the feed-forward part")
+    layers: int = Field(3, ge=1, description="number of them")
+    heads: int = Field(2, ge=1, description="of attention; hidden_size / heads is a head's size")
+    kv_heads: int | None = Field(None, ge=1, description="heads of keys and values; null: as many as heads")
+    batch_size: int = Field(64, ge=1, description="solutions an update")
     copies: int = Field(2, ge=1, description="noisy copies of every block of a solution")
-    updates: int = Field(4000, ge=1)
-    max_minutes: float = Field(10.0, gt=0.0)
-    learning_rate: float = Field(3e-3, gt=0.0)
+    updates: int = Field(4000, ge=1, description="optimiser steps")
+    max_minutes: float = Field(10.0, gt=0.0, description="ends earlier when they are over, with the policy as it is")
+    learning_rate: float = Field(3e-3, gt=0.0, description="of AdamW")
     muon_learning_rate: float | None = Field(0.02, gt=0.0, description="of the matrices; null: AdamW for all weights")
-    weight_decay: float = Field(0.0, ge=0.0)
-    warmup_updates: int = Field(50, ge=0)
+    weight_decay: float = Field(0.0, ge=0.0, description="of AdamW and Muon")
+    warmup_updates: int = Field(50, ge=0, description="over which the rate rises")
 
     @model_validator(mode="after")
     def _an_existing_policy_has_its_shape(self) -> PretrainConfig:

@@ -22,6 +22,7 @@ from . import (
     pretrain,
     report,
     rescore,
+    settings,
     study,
     tasks,
     theory,
@@ -50,6 +51,7 @@ app.add_typer(study.app, name="study")
 app.add_typer(tasks.app, name="tasks")
 app.add_typer(estimators.app, name="estimators")
 app.add_typer(theory.app, name="theory")
+app.command("settings")(settings.settings)
 app.command("doctor")(doctor.doctor)
 
 

@@ -149,11 +149,11 @@ def collect(
     *,
     group_size: int,
     seed: int,
-    purpose: str,
-    update: int,
-    prompt_index_P: Tensor | Sequence[int],
-    max_prompt_tokens: int,
-    max_rows: int,
+    purpose: str = "rollouts",
+    update: int = 0,
+    prompt_index_P: Tensor | Sequence[int] | None = None,
+    max_prompt_tokens: int = 1024,
+    max_rows: int = 1024,
     store_support: bool = False,
 ) -> Trajectory:
     """`group_size` rollouts of every problem.
@@ -166,9 +166,9 @@ def collect(
         problems: P of them; leave out overlong ones with `encode_prompts` before.
         group_size: G.
         seed: the run's, see `randomness.row_keys`.
-        purpose: what the rollouts are for.
+        purpose: what the rollouts are for; other purposes draw unrelated numbers.
         update: number of the update.
-        prompt_index_P: index of each problem in the whole update, over all processes.
+        prompt_index_P: index of each problem in the whole update, over all processes; None counts them from 0.
         max_prompt_tokens: a longer prompt is an error here.
         max_rows: rollouts decoded at once.
         store_support: record the support of a truncated distribution.
@@ -178,7 +178,8 @@ def collect(
         TaskError: see `encode_prompts`.
         SamplingError: see the sampler; or a mask token was left in a result.
     """
-    index_P = torch.as_tensor(prompt_index_P, dtype=torch.int64, device=policy.device)
+    given = range(len(problems)) if prompt_index_P is None else prompt_index_P
+    index_P = torch.as_tensor(given, dtype=torch.int64, device=policy.device)
     if index_P.shape != (len(problems),):
         raise ArgumentError(
             f"prompt_index_P has shape {tuple(index_P.shape)} for {len(problems)} problems; give one each"
