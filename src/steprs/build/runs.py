@@ -75,6 +75,8 @@ def train(
     accelerator = make_accelerator(_checked_trackers(known), str(folder.path))
     lock = folder.locked() if accelerator.is_main_process else contextlib.nullcontext()
     with lock:
+        if accelerator.is_main_process and not resume and folder.forget_unstarted():
+            accelerator.print(f"{folder.path} holds a run that ended before its first update: it is started afresh")
         accelerator.wait_for_everyone()
         config, checkpoint = _starting_point(folder, config, resume)
         if checkpoint is not None and (finished := folder.read_json("result.json")):
