@@ -18,7 +18,7 @@ from .a2d import A2D, CAUSAL
 from .base import Policy, PolicyModule, Published
 from .checkpoint import Checkpoint, find_folder, load_tokenizer, read_checkpoint
 from .facts import Overrides, special_tokens
-from .weights import empty_model, load_weights, stored_dtype, vocabulary_rows
+from .weights import load_weights, stock_model, stored_dtype, vocabulary_rows
 
 NEW_MASK = "<|mask|>"
 # Parts of the names that vocabularies give to tokens nobody uses.
@@ -90,7 +90,7 @@ def convert(
     token = _adopt(tokenizer, name)
     assert A2D.stock_config is not None
     dtype = stored_dtype(folder)
-    model = empty_model(A2D.stock_config(checkpoint.config), dtype=dtype, implementation="sdpa")
+    model = stock_model(folder, checkpoint.config, A2D.stock_config, dtype=dtype, implementation="sdpa")
     load_weights(model, folder, A2D.keys, place=lambda _: torch.device("cpu"), dtype=dtype)
     added = max(token + 1 - vocabulary_rows(model), 0)
     if added:

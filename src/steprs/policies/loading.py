@@ -30,7 +30,7 @@ from .placing import DeviceMap, placement, spread
 from .remote import REMOTE, load_module
 from .sdar import SDAR
 from .tiny import TINY
-from .weights import empty_model, load_weights, vocabulary_rows
+from .weights import load_weights, stock_model, vocabulary_rows
 
 __all__ = ["FAMILIES", "SHIPPED", "Lora", "Overrides", "load_policy", "shipped_folder"]
 
@@ -177,11 +177,9 @@ def _stock_module(
     device_map: DeviceMap,
 ) -> PolicyModule:
     assert family.stock_config is not None
-    try:
-        config = family.stock_config(checkpoint.config)
-    except PolicyError as error:
-        raise PolicyError(f"{checkpoint.folder}: {error}") from None
-    model = empty_model(config, dtype=dtype, implementation=implementation)
+    model = stock_model(
+        checkpoint.folder, checkpoint.config, family.stock_config, dtype=dtype, implementation=implementation
+    )
     placed = placement(model, device_map, place)
     load_weights(model, weights, family.keys, place=placed.of, dtype=dtype)
     for name, weight in model.named_parameters():

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from accelerate import init_empty_weights
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -26,7 +27,7 @@ from transformers import (
 )
 
 from ..errors import PolicyError
-from .family import KeyMap
+from .family import KeyMap, StockConfig
 
 INDEX = "model.safetensors.index.json"
 SHARD_BYTES = 5_000_000_000
@@ -44,6 +45,39 @@ def empty_model(config: PreTrainedConfig, *, dtype: torch.dtype, implementation:
         model: PreTrainedModel = loader.from_config(config, dtype=dtype, attn_implementation=implementation)
     model.tie_weights()
     return model
+
+
+def stock_model(
+    folder: Path, config: Mapping[str, Any], read: StockConfig, *, dtype: torch.dtype, implementation: str
+) -> PreTrainedModel:
+    """`empty_model` of what a checkpoint's config.json describes.
+
+    Args:
+        folder: for messages.
+        config: content of config.json.
+        read: the family's way from it to a stock configuration.
+        dtype: of the weights.
+        implementation: of attention, by transformers' name.
+
+    Raises:
+        PolicyError: it lacks something, asks for what the stock class cannot do, or describes no model at all.
+    """
+    try:
+        return empty_model(read(config), dtype=dtype, implementation=implementation)
+    except PolicyError as error:
+        raise PolicyError(f"{folder}: {error}") from None
+    except (
+        StrictDataclassError,
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:
+        # Sizes of 0, text for numbers, heads that do not divide: stock classes answer each in its own way.
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise PolicyError(f"{folder / 'config.json'} describes no model that can be built: {said}") from error
 
 
 def vocabulary_rows(model: PreTrainedModel) -> int:

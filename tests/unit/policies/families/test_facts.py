@@ -125,6 +125,23 @@ def test_a_missing_field_is_named(tmp_path: Path) -> None:
         load_policy(folder)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"hidden_size": "large"},
+        {"num_attention_heads": 0},
+        {"hidden_size": -8},
+        {"num_hidden_layers": None},
+        {"hidden_act": "no such function"},
+        {"rope_scaling": [1]},
+    ],
+)
+def test_nonsense_in_config_json_is_one_error_that_names_the_file(changes: dict[str, object], tmp_path: Path) -> None:
+    folder = edited(write_checkpoint(tmp_path / "dream", "dream"), **changes)
+    with pytest.raises(PolicyError, match=r"config\.json describes no model that can be built: \S"):
+        load_policy(folder)
+
+
 def test_a_mask_that_nothing_names_is_asked_for(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "a2d", "a2d", edit=lambda config: config.pop("mask_token_id"))
     assert load_policy(folder).mask_token_id == 2, "the tokenizer calls it <|mask|>"
