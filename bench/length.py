@@ -16,6 +16,7 @@ import time
 
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers.cache_utils import CacheLayerMixin
 
 from steprs.policies.base import Policy, PolicyModule
 from steprs.policies.tiny import word_tokenizer
@@ -85,7 +86,8 @@ def main() -> None:
     )
     cached, fast = decode(policy, decoding, group, use_cache=True)
     print(f"cached      {fast:8.1f} CPU s {group * length / fast:8.1f} tokens/s", flush=True)
-    token = sum(2 * layer.keys.shape[1] * layer.keys.shape[3] * layer.keys.element_size() for layer in made[0].layers)
+    keys = [layer.keys for layer in made[0].layers if isinstance(layer, CacheLayerMixin)]
+    token = sum(2 * key.shape[1] * key.shape[3] * key.element_size() for key in keys if key is not None)
     print(f"cache       {made[0].most / 2**20:8.1f} MiB, {made[0].most / (group * (CONTEXT + length) * token):.2f} of "
           f"{group} x {CONTEXT + length} positions x {token / 2**10:.0f} KiB")  # fmt: skip
     plain, slow = decode(policy, decoding, group, use_cache=False)

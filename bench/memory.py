@@ -38,12 +38,12 @@ def measure(form: str, rollouts: int, length: int) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     policy = create_tiny(["a"], seed=0, attention="bidirectional", hidden_size=8, heads=2, layers=1)
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=VOCABULARY, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
-            max_position_embeddings=PROMPT + length, attn_implementation="eager",
-        )
+    config = LlamaConfig(
+        vocab_size=VOCABULARY, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
+        max_position_embeddings=PROMPT + length,
     )  # fmt: skip
+    model = LlamaForCausalLM(config)
+    model.set_attn_implementation("eager")
     policy = dataclasses.replace(policy, module=PolicyModule(model), vocab_size=VOCABULARY)
     trajectory = Trajectory(
         prompt_ids_BC=torch.randint(3, VOCABULARY, (rollouts, PROMPT)),

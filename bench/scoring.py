@@ -11,12 +11,15 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from steprs.logprobs import plan_trace, score_batch
+from steprs.logprobs.plan import ScoringBatch
 from steprs.policies.base import Policy
 from steprs.policies.distribution import forbidden_ids, picked_logprobs
 from steprs.policies.tiny import create_tiny
@@ -27,7 +30,7 @@ PROMPT, LENGTH, BLOCK = 5, 12, 4
 BUDGETS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 
 
-def make_policy(attention: str) -> Policy:
+def make_policy(attention: Literal["bidirectional", "block_causal"]) -> Policy:
     return create_tiny(
         [str(word) for word in range(34)], seed=0, attention=attention, block_size=BLOCK, hidden_size=128,
         intermediate_size=256, layers=4, heads=4,
@@ -113,7 +116,7 @@ def main(rollouts: int = 256) -> None:
     plan = plan_trace(trajectory, policy)
     planning = time.process_time() - start
     start = time.process_time()
-    tokens = sum(batch.pack().ids_RT.numel() for batch in plan)
+    tokens = sum(batch.pack().ids_RT.numel() for batch in plan if isinstance(batch, ScoringBatch))
     print(f"plan {1e3 * planning:.1f} ms, packing {1e3 * (time.process_time() - start):.1f} ms for {tokens} tokens")
     with FlopCounterMode(display=False) as counter:
         for loss in packed(policy, trajectory, 16384):
@@ -121,8 +124,8 @@ def main(rollouts: int = 256) -> None:
     flops = float(counter.get_total_flops())
     print(f"{'token_budget':>12} {'packed s':>9} {'share of rate':>14} {'one row a state s':>18} {'ratio':>6}")
     for budget in BUDGETS:
-        fast, value = cpu_seconds(policy, lambda budget=budget: packed(policy, trajectory, budget))
-        slow, expected = cpu_seconds(policy, lambda budget=budget: plain(policy, trajectory, budget), repeats=1)
+        fast, value = cpu_seconds(policy, partial(packed, policy, trajectory, budget))
+        slow, expected = cpu_seconds(policy, partial(plain, policy, trajectory, budget), repeats=1)
         if abs(value - expected) > 1e-4 * abs(expected):
             raise SystemExit(f"the two forms disagree: {value} and {expected}")
         print(f"{budget:>12} {fast:>9.2f} {flops / fast / rate:>14.0%} {slow:>18.2f} {slow / fast:>6.2f}")

@@ -12,12 +12,21 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from steprs.build.objects import build_policy, build_sampler, build_schedule, build_task, loop_settings, resolve
+from steprs.build.objects import (
+    build_estimator,
+    build_policy,
+    build_sampler,
+    build_task,
+    loop_settings,
+    needs_reference,
+    resolve,
+)
 from steprs.config import RunConfig, load_config
 from steprs.training import loop
 from steprs.training.distributed import make_accelerator
@@ -54,12 +63,13 @@ def make_run(config: RunConfig) -> loop.Run:
     task = build_task(config.task)
     policy = build_policy(config.policy)
     config = resolve(config, policy, task)
+    estimator = build_estimator(config, 1.5)
     return loop.Run(
         policy=policy,
-        reference=None,
+        reference=build_policy(config.policy) if needs_reference(config, estimator) else None,
         task=task,
         sampler=build_sampler(config.sampler, policy),
-        schedule=build_schedule(config.risk, 1.5),
+        estimator=estimator,
         train_problems=task.problems("train"),
         dev_problems=[],
         settings=loop_settings(config),
@@ -73,18 +83,16 @@ def main(updates: int = 5) -> None:
     run = make_run(config)
     accelerator = make_accelerator()
     optimizer = make_optimizer(run.policy, run.settings.optim)
-    rollouts, scoring, dead = [], [], []
+    memory, (rollouts, scoring, dead) = run.estimator.initial_memory(), ([], [], [])
     for update in range(1, updates + 2):
-        first, batch = timed(lambda update=update: loop.collect_batch(run, accelerator, update))
-        second, _ = timed(
-            lambda batch=batch, update=update: loop.inner_update(run, run.policy, optimizer, batch, accelerator, update)
-        )
+        first, (batch, memory) = timed(partial(loop.collect_batch, run, accelerator, update, memory))
+        second, _ = timed(partial(loop.inner_update, run, run.policy, optimizer, batch, accelerator, update))
         if update > 1:  # the first one warms up
             rollouts.append(first)
             scoring.append(second)
             dead.append(batch.metrics["groups/dead"])
-    flops_rollout = counted(lambda: loop.collect_batch(run, accelerator, updates + 1))
-    flops_scoring = counted(lambda: loop.inner_update(run, run.policy, optimizer, batch, accelerator, updates + 1))
+    flops_rollout = counted(partial(loop.collect_batch, run, accelerator, updates + 1, memory))
+    flops_scoring = counted(partial(loop.inner_update, run, run.policy, optimizer, batch, accelerator, updates + 1))
     rate = matmul_rate()
     weights = sum(weight.numel() for weight in run.policy.parameters())
     print(f"{weights:,} weights, {config.train.prompts_per_update} x {config.train.group_size} rollouts, one thread")

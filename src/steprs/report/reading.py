@@ -9,6 +9,8 @@ from .results import Measured, primary_of
 from .study import Context, Study
 
 MANY_ARMS = 8
+# Some updates are skipped in any run whose policy is far too weak or nearly perfect; from here on it is the result.
+MANY_SKIPPED = 0.2
 
 
 def coverage(study: Study) -> tuple[str, ...]:
@@ -34,6 +36,13 @@ def coverage(study: Study) -> tuple[str, ...]:
             for arm in context.arms
             for seed, run in zip(arm.seeds, arm.runs, strict=True)
             if run.measured_update is not None
+        ]
+        sentences += [
+            f"{where}{arm.label}, seed {seed}: {skipped} of {len(run.metrics)} updates changed nothing, because no "
+            "rollout of theirs had an advantage."
+            for arm in context.arms
+            for seed, run in zip(arm.seeds, arm.runs, strict=True)
+            if (skipped := sum(bool(record.get("skipped")) for record in run.metrics)) > MANY_SKIPPED * len(run.metrics)
         ]
     return tuple(sentences)
 

@@ -216,3 +216,17 @@ class TestReading:
         assert sentences[0].startswith("36 of 40 planned runs have finished")
         assert sentences[1] == "weak: no run of the baseline centred GRPO has finished, so there are no differences."
         assert sentences[2] == "weak: not evaluated, so in no table of results: late."
+
+    @pytest.mark.parametrize(("skipped", "said"), [(2, False), (3, True), (10, True)])
+    def test_says_how_often_nothing_was_learnt(self, context, study, skipped, said):
+        run = replace(
+            context.arms[2].runs[0],
+            metrics=tuple({"update": n + 1, "skipped": float(n < skipped)} for n in range(10)),
+            outcome={"updates": 10},
+        )
+        arm = Arm(label="silent", trained=True, runs=(run,), seeds=(7,))
+        found = coverage(replace(study, contexts=(Context(name="", baseline="silent", arms=(arm,)),)))
+        wanted = (
+            f"silent, seed 7: {skipped} of 10 updates changed nothing, because no rollout of theirs had an advantage."
+        )
+        assert (wanted in found) is said
