@@ -18,6 +18,7 @@ from .frontier import matched_table
 from .overview import Compared, overview_tables
 from .reading import coverage, reading
 from .results import Measured, control_table, difference_table, main_table, measure, primary_of, statistics_table
+from .spent import spent_table
 from .study import Context, Study
 from .tables import Cell, Table, decoding_notes, examples_table
 from .viewer import viewer
@@ -94,7 +95,9 @@ def _context(each: Compared, prefix: str, folder: Path) -> Iterable[Section]:
         yield _section("More tries", figures.tries(drawer, context))
     yield _section("The frontier", figures.frontier(drawer, context), _named("matched", matched_table(context)))
     yield _section("Learning", figures.learning(drawer, context))
-    yield _section("Where the advantage went", figures.spent(drawer, context))
+    yield _section(
+        "Where the advantage went", figures.spent(drawer, context), _named("advantages", spent_table(context))
+    )
     if rows:
         yield _section("Diversity", figures.stacked_entropy(drawer, rows), _named("diversity", diversity_table(rows)))
         yield _section("Denoising", _named("denoising", denoising_table(rows)))

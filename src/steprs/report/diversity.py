@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from .results import Measured, largest_k
+from .results import Measured, judged_k
 from .tables import Table
 
 ANSWERS, GIVEN_ANSWER, JOINT = "answer_entropy_traced", "signature_entropy_given_answer", "signature_entropy_joint"
@@ -22,7 +22,7 @@ DENOISING: Mapping[str, str] = {
 
 def diversity_table(rows: Sequence[Measured]) -> Table:
     """Every measure of diversity that was taken, a row an arm."""
-    most = largest_k(rows)
+    most = judged_k(rows)
     named = {
         f"distinct@{most}": f"distinct answers@{most}",
         f"distinct_wrong@{most}": f"distinct wrong@{most}",

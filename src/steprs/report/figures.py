@@ -226,7 +226,7 @@ def spent(drawer: Drawer, context: Context) -> Figure | None:
             stem = f"{drawer.prefix}scale-and-mass-{number + 1}"
             panels.append(save(figure, drawer.folder, stem, alt=alt))
     left_out = len(curves.grids(context.arms, "scale_grid")) - len(scales)
-    more = f" {left_out} more arms are in the table." if left_out else ""
+    more = f" {left_out} more arms are in the table below." if left_out else ""
     return Figure(
         caption="Large numbers and colour: by how much an advantage was multiplied, |A| / |r - mean r|, mean over "
         "updates and seeds; 1 is centred GRPO. Small numbers and grey bars: share of all absolute advantage that was "

@@ -10,13 +10,15 @@ from ..evaluation.statistics import SEEDS_NEEDED, Estimate, Floats, bootstrap_me
 from .study import Arm, Context
 from .tables import Cell, Table
 
-# Statistic -> heading. `{K}` is the largest number of tries. Those that no evaluation has are left out.
+# Statistic -> heading. `{K}` is how many tries outcomes are judged at. Those that no evaluation has are left out.
 COLUMNS: Mapping[str, str] = {
     "distinct_right@{K}": "distinct right@{K}",
     "collision_wrong": "wrong diversity",
     "answer_entropy": "answer entropy",
     "signature_entropy_given_answer": "H(sig|ans)",
 }
+# With as many tries as samples pass@k is a yes or no a problem, and the number of different ones is at its noisiest.
+JUDGED_AT = 16
 PRIMARY = ("pass@1", "pass@{K}", "distinct_right@{K}", "signature_entropy_given_answer")
 MEANINGS: Mapping[str, str] = {
     "distinct right": "different right solutions among that many tries",
@@ -102,23 +104,28 @@ def difference(row: Measured, other: Measured) -> tuple[dict[str, Estimate], int
     return {name: estimate for name, estimate in found.items() if estimate.problems}, max(len(rows), len(others))
 
 
-def largest_k(rows: Sequence[Measured]) -> int:
-    """The most tries that some arm has a pass@k for."""
-    return max(k for row in rows for result in row.arm.evaluations for k in result.k)
+def judged_k(rows: Sequence[Measured]) -> int:
+    """The tries that outcomes are judged at: 16 where some arm has a pass@k for it, else the most."""
+    tries = _tries(rows)
+    return JUDGED_AT if JUDGED_AT in tries else tries[-1]
+
+
+def _tries(rows: Sequence[Measured]) -> list[int]:
+    return sorted({k for row in rows for result in row.arm.evaluations for k in result.k})
 
 
 def columns_of(rows: Sequence[Measured]) -> dict[str, str]:
     """Statistic -> heading: pass@k for every k that some arm has, then those of `COLUMNS` that were measured."""
-    tries = sorted({k for row in rows for result in row.arm.evaluations for k in result.k})
-    named = {f"pass@{k}": f"pass@{k}" for k in tries}
-    named |= {name.format(K=tries[-1]): heading.format(K=tries[-1]) for name, heading in COLUMNS.items()}
+    judged = judged_k(rows)
+    named = {f"pass@{k}": f"pass@{k}" for k in _tries(rows)}
+    named |= {name.format(K=judged): heading.format(K=judged) for name, heading in COLUMNS.items()}
     return {name: heading for name, heading in named.items() if any(name in row.summary for row in rows)}
 
 
 def primary_of(rows: Sequence[Measured]) -> dict[str, str]:
     """Statistic -> heading of the outcomes that a study is judged by, as far as they were measured."""
-    columns, most = columns_of(rows), largest_k(rows)
-    names = dict.fromkeys(name.format(K=most) for name in PRIMARY)
+    columns, judged = columns_of(rows), judged_k(rows)
+    names = dict.fromkeys(name.format(K=judged) for name in PRIMARY)
     return {name: columns[name] for name in names if name in columns}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +16,7 @@ from steprs.report.results import (
     control_table,
     difference,
     difference_table,
+    judged_k,
     main_table,
     measure,
     paired_rows,
@@ -197,6 +199,11 @@ class TestReading:
             f"base, greedy reaches {greedy:.3f} without training" in s and "sharpening" in s
             for s in reading(context, rows)
         )
+
+    @pytest.mark.parametrize(("tries", "judged"), [((1, 16, 32), 16), ((1, 4, 16), 16), ((1, 8), 8), ((1, 32), 32)])
+    def test_outcomes_are_judged_at_sixteen_tries_where_they_can_be(self, tries, judged):
+        row = SimpleNamespace(arm=SimpleNamespace(evaluations=(SimpleNamespace(k=(1,)), SimpleNamespace(k=tries))))
+        assert judged_k([row]) == judged
 
     def test_warns_below_three_seeds(self, context, rows):
         assert any("with 2 seeds an arm, what another training seed" in s for s in reading(context, rows))
