@@ -43,7 +43,7 @@ class LoraConfig(Section):
     alpha: float = Field(32.0, description="adapters are scaled by alpha / rank")
     dropout: float = Field(0.0, ge=0.0, lt=1.0, description="on the adapters' input while training")
     target_modules: tuple[str, ...] | Literal["all-linear"] = Field(
-        "all-linear", description="names of linear layers, or all of them but the head"
+        "all-linear", description="names of linear layers, or all but the head"
     )
 
 
@@ -57,21 +57,21 @@ class PolicyConfig(Section):
     family: str | None = Field(None, description="null: what the checkpoint says of itself")
     revision: str | None = Field(None, description="of a Hub model: branch, tag or commit")
     weights: Literal["float32", "bfloat16"] = Field(
-        "float32", description="format of the stored weights; bfloat16 with `lora` or for evaluation only"
+        "float32", description="as stored; bfloat16 with `lora` or for evaluation only"
     )
-    block_size: int | None = Field(None, ge=1, description="tokens of a block; null: the checkpoint's")
+    block_size: int | None = Field(
+        None, ge=1, description="tokens of a block; null: the checkpoint's; makes a converted model block-causal"
+    )
     mask_token_id: int | None = Field(None, ge=0, description="null: the checkpoint's")
     eos_token_id: int | None = Field(None, ge=0, description="null: the checkpoint's")
     shifted: bool | None = Field(None, description="the head predicts the next token; null: the checkpoint's")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="of the computation; auto measures once which one this machine is faster at, and keeps it"
+        "auto", description="of the computation; auto times both once and keeps one: set it where runs are compared"
     )
     attention: Literal["auto", "eager", "sdpa", "flex_attention"] = Field(
         "auto", description="backend; auto: eager on CPUs, SDPA elsewhere"
     )
-    gradient_checkpointing: bool = Field(
-        False, description="compute activations again in the backward pass: less memory, more time"
-    )
+    gradient_checkpointing: bool = Field(False, description="activations twice: less memory, more time")
     lora: LoraConfig | None = Field(None, description="train low-rank adapters; null trains all weights")
     trust_remote_code: bool = Field(False, description="run Python that comes with a checkpoint")
 
@@ -86,7 +86,7 @@ class TaskConfig(Section):
         "error", description="stop with the problem's name, or leave such problems out and list them in dropped.json"
     )
     bad_rewards: Literal["error", "mask"] = Field(
-        "error", description="a reward that is no finite number stops the run, or its rollout counts nowhere"
+        "error", description="a bad reward stops the run, or masks its rollout; evaluations stop"
     )
 
 
@@ -94,27 +94,28 @@ class SamplerConfig(Section):
     """How completions are decoded. Fields left null take the policy's or the task's value (printed in the plan)."""
 
     kind: Literal["auto", "masked", "block", "revise"] = Field(
-        "auto",
-        description="masked: whole completion; block: block after block; revise: whole canvases; auto: the policy's",
+        "auto", description="the policy's attention decides; another is refused"
     )
     length: int | None = Field(None, ge=1, description="completion tokens; null: the checkpoint's, else the task's")
     steps: int | None = Field(
-        None,
-        ge=1,
-        description="denoising steps of a whole completion; null: the checkpoint's at its own length, else one a token",
+        None, ge=1, description="of a completion (dynamic rules: at most); null: the checkpoint's, else one a token"
     )
     block_size: int | None = Field(
-        None, ge=1, description="tokens decoded together; null: the policy's, else the whole length"
+        None, ge=1, description="decoded together; null: the policy's, the checkpoint's, else all tokens"
     )
     temperature: float = Field(1.0, ge=0.0, description="of the draws; 0 is greedy")
-    top_p: float = Field(
-        1.0, gt=0.0, le=1.0, description="nucleus; log-probabilities are of the truncated distribution"
-    )
+    top_p: float = Field(1.0, gt=0.0, le=1.0, description="nucleus; what is drawn is what is scored")
     top_k: int = Field(0, ge=0, description="0 keeps all tokens")
     unmasking: Unmasking = Field("max_probability", description="which positions a step reveals")
-    threshold: float | None = Field(None, description="of the dynamic unmasking rules")
-    final_temperature: float | None = Field(None, ge=0.0, description="revise only: the temperature falls towards it")
-    stop_entropy: float | None = Field(None, gt=0.0, description="revise only: ends a stable canvas below this mean")
+    threshold: float | None = Field(
+        None, description="confidence_threshold: 0 to 1; entropy_bound: nats; for no other rule"
+    )
+    final_temperature: float | None = Field(
+        None, ge=0.0, description="revise only: the temperature, which is not below it, falls towards it"
+    )
+    stop_entropy: float | None = Field(
+        None, gt=0.0, description="revise only: an unchanged canvas ends once its mean entropy (nats) is below this"
+    )
     max_rows: int = Field(1024, ge=1, description="rollouts decoded at once; changes memory, not results")
 
 
@@ -128,14 +129,14 @@ class ScheduleConfig(Section):
         "constant", "linear", "cosine", "power", "sigmoid", "exponential", "geometric", "step", "knots", "pass-rate"
     ] = Field("linear", description="family; `steprs theory schedule` draws them")
     start: float = Field(1.0, description="coefficient where nothing is revealed, in multiples of the scale")
-    end: float = Field(0.0, description="coefficient where all is revealed, in multiples of the scale")
-    gamma: float | None = Field(None, description="power: above 0; 1 is linear")
-    steepness: float | None = Field(None, description="sigmoid, exponential")
-    midpoint: float | None = Field(None, description="sigmoid, step: progress of the turn")
+    end: float = Field(0.0, description="coefficient where the last token is revealed, in multiples of the scale")
+    gamma: float | None = Field(None, description="power: above 0; 1 is linear; null: 2")
+    steepness: float | None = Field(None, description="sigmoid: above 0, null: 10; exponential: not 0, null: 3")
+    midpoint: float | None = Field(None, description="sigmoid, step: progress of the turn; null: .5")
     knots: tuple[tuple[float, float], ...] | None = Field(
-        None, description="pairs (progress, multiple), linear between"
+        None, description="pairs (progress, multiple); linear between"
     )
-    threshold: float | None = Field(None, description="pass-rate: where `below` ends")
+    threshold: float | None = Field(None, description="pass-rate: where `below` ends; null: .2")
     below: ScheduleConfig | None = Field(None, description="pass-rate: schedule of groups below the threshold")
     above: ScheduleConfig | None = Field(None, description="pass-rate: schedule of the others")
     reverse: bool = Field(False, description="run it from the other end: progress becomes 1 - progress")
@@ -182,19 +183,19 @@ class CalibrationConfig(Section):
 
 
 class RiskConfig(Section):
-    """The stepwise risk transformation. `scale: 0` is centred GRPO bit for bit."""
+    """The stepwise risk transformation. `scale: 0` (base centred, baseline group) is centred GRPO bit for bit."""
 
     scale: float | Literal["calibrated"] = Field(
-        "calibrated", description="what the schedule's ends are multiples of, 1 / reward; 0 is centred GRPO bit for bit"
+        "calibrated", description="of the schedule's ends, 1 / reward; 0 leaves base and baseline as they are"
     )
     schedule: ScheduleConfig = ScheduleConfig()
     calibration: CalibrationConfig = CalibrationConfig()
     control: Control = Field(
-        "full", description="full is the method; the others keep its mass and change where it goes"
+        "full", description="full: the method; flat, reverse, shuffles: its mass, elsewhere; others: see Method"
     )
     base: Literal["centred", "standardised"] = Field("centred", description="what is rescaled")
     baseline: Literal["group", "leave-one-out"] = Field(
-        "group", description="of all rollouts of the group, or of the others only"
+        "group", description="mean of the group's rewards, or of the other rollouts' only"
     )
     cap: float | None = Field(None, gt=0.0, description="leave-one-out only: bound on |A|; null is group_size - 1")
     std_ddof: Literal[0, 1] = Field(1, description="of the standard deviation, with base standardised")
@@ -202,17 +203,15 @@ class RiskConfig(Section):
         None, description="rescale to the RMS of centred advantages over this unit"
     )
     reference_pass_rate: float | None = Field(
-        None,
-        gt=0.0,
-        lt=1.0,
-        description="control constant: pass rate it is matched at; null: the measured one",
+        None, gt=0.0, lt=1.0, description="control constant: pass rate it is matched at; null: the measured one"
     )
     coordinate: Literal["auto", "step", "mask", "rank"] = Field(
         "auto",
         description="what progress counts: steps, revealed tokens or ranks; auto: steps where their number is fixed",
     )
     scope: Literal["sequence", "block", "within"] = Field(
-        "sequence", description="progress over the completion, by blocks finished, or within each block"
+        "sequence",
+        description="progress over the completion, by blocks begun (one block: always 0), or within each block",
     )
 
 
@@ -220,7 +219,7 @@ class StepsUsedConfig(Section):
     """A reward that falls with the denoising steps of right rollouts, for dynamic decoding."""
 
     kind: Literal["step-grpo", "step-pruner"] = Field("step-grpo", description="formula, see `steprs.training.shaping`")
-    strength: float = Field(0.5, gt=0.0, lt=1.0, description="share of the reward that steps can take away")
+    strength: float = Field(0.5, gt=0.0, lt=1.0, description="how much of the reward steps can change")
 
 
 class AdvantageConfig(Section):
@@ -236,7 +235,7 @@ class AdvantageConfig(Section):
     )
     reference_samples: int = Field(8, ge=1, description="base policy's rollouts a prompt, for reference baselines")
     steps_used: StepsUsedConfig | None = Field(
-        None, description="take some reward from right rollouts that used many denoising steps; null: none"
+        None, description="let rewards of right rollouts depend on the denoising steps they used; null: no"
     )
 
     @field_validator("options", mode="before")
@@ -251,10 +250,14 @@ class LossConfig(Section):
     kind: Literal["policy-gradient", "ppo-clip", "f-tis"] = Field(
         "ppo-clip", description="form of the objective; formulas: `steprs.losses`"
     )
-    clip_low: float = Field(0.2, gt=0.0, lt=1.0, description="ratios are clipped below 1 - this")
-    clip_high: float = Field(0.2, gt=0.0, description="ratios are clipped above 1 + this")
+    clip_low: float = Field(0.2, gt=0.0, lt=1.0, description="ppo-clip only: ratios are clipped below 1 - this")
+    clip_high: float = Field(0.2, gt=0.0, description="ppo-clip only: ratios are clipped above 1 + this")
     ratio_cap: float = Field(2.0, gt=0.0, description="f-tis only: importance weights are cut here")
-    divergence_limit: float = Field(0.1, gt=0.0, description="f-tis only: nats a token")
+    divergence_limit: float = Field(
+        0.1,
+        gt=0.0,
+        description="f-tis only: worse rollouts further than this from the policy are left out, nats a token",
+    )
     kl_coef: float = Field(0.0, ge=0.0, description="weight of the divergence from the frozen base policy")
     kl_kind: Literal["k1", "k2", "k3"] = Field("k3", description="its estimate")
     aggregation: Literal["token-mean", "state-mean", "sequence-mean"] = Field(
@@ -274,22 +277,24 @@ class TrainConfig(Section):
     """The loop. Micro-batches are derived from `token_budget`."""
 
     updates: int = Field(60, ge=0, description="batches of rollouts")
-    prompts_per_update: int = Field(16, ge=1, description="over all processes")
-    group_size: int = Field(16, ge=1, description="rollouts a prompt")
+    prompts_per_update: int = Field(16, ge=1, description="over all processes, which it must divide among")
+    group_size: int = Field(16, ge=1, description="rollouts a prompt; 2 or more")
     learning_rate: float = Field(2e-4, ge=0.0, description="of AdamW, at its highest")
     schedule: Literal["linear", "cosine", "constant"] = Field(
         "linear", description="of the learning rate: falls to 0, or stays"
     )
     warmup_updates: int = Field(5, ge=0, description="over which the rate rises")
     betas: tuple[float, float] = Field((0.9, 0.95), description="of AdamW")
-    weight_decay: float = Field(0.0, ge=0.0, description="of AdamW")
+    weight_decay: float = Field(0.0, ge=0.0, description="of AdamW, matrices only")
     max_grad_norm: float = Field(1.0, gt=0.0, description="gradients are scaled down to it")
     token_budget: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         "auto", description="most positions of one forward; changes memory and speed, not results"
     )
     save_every: int = Field(20, ge=0, description="updates between checkpoints; 0: only the last and the best")
-    keep_last: int = Field(2, ge=1, description="checkpoints kept beside the best")
-    eval_every: int = Field(20, ge=0, description="updates between evaluations on dev; 0: none")
+    keep_last: int = Field(2, ge=1, description="newest checkpoints kept; the best one is kept too")
+    eval_every: int = Field(
+        20, ge=0, description="updates between evaluations on dev, the first before training; 0: none"
+    )
     patience: int | None = Field(None, ge=1, description="dev evaluations without a new best before stopping")
     log_completions: int = Field(2, ge=0, description="prompts an update whose first completion is logged")
     store_rollouts: int = Field(0, ge=0, description="keep rollouts of update 1 and of every so many; 0 keeps none")
@@ -297,15 +302,15 @@ class TrainConfig(Section):
 
 
 class EvalConfig(Section):
-    """Evaluation during training (`dev`) and by `steprs eval` (`test`). Decode settings left null are the run's."""
+    """Evaluation during training (`dev`, always decoded as training does) and by `steprs eval` (`test`)."""
 
     problems: int = Field(128, ge=1, description="from the start of the split")
     samples: int = Field(16, ge=1, description="completions a problem")
     k: tuple[int, ...] = Field((1, 4, 16), description="of pass@k and distinct@k; none above samples")
-    temperature: float | None = Field(None, ge=0.0, description="null: the run's")
-    top_p: float | None = Field(None, gt=0.0, le=1.0, description="null: the run's")
-    top_k: int | None = Field(None, ge=0, description="null: the run's")
-    steps: int | None = Field(None, ge=1, description="null: the run's")
+    temperature: float | None = Field(None, ge=0.0, description="`steprs eval` only; null: the run's")
+    top_p: float | None = Field(None, gt=0.0, le=1.0, description="`steprs eval` only; null: the run's")
+    top_k: int | None = Field(None, ge=0, description="`steprs eval` only; null: the run's")
+    steps: int | None = Field(None, ge=1, description="`steprs eval` only; null: the run's")
     denoising: bool = Field(False, description="`steprs eval` only: also measure how the samples came about")
     backslide_problems: int = Field(64, ge=0, description="with denoising: problems whose states are completed")
 
@@ -353,7 +358,9 @@ class PretrainConfig(Section):
     output: str | None = Field(None, description="folder of the policy; null: runs/pretrain-NAME")
     task: TaskConfig = TaskConfig()
     policy: PolicyConfig | None = Field(None, description="what is adapted; null makes a tiny policy from nothing")
-    length: int | None = Field(None, ge=1, description="completion tokens; null: the task's number of words")
+    length: int | None = Field(
+        None, ge=1, description="completion tokens of a policy that is adapted; null: the task's number of words"
+    )
     attention: Literal["block_causal", "bidirectional"] = Field("block_causal", description="of a new policy")
     block_size: int | None = Field(None, ge=1, description="null: a written step, or the completion if bidirectional")
     hidden_size: int = Field(128, ge=8, description="width")
@@ -363,7 +370,7 @@ class PretrainConfig(Section):
     kv_heads: int | None = Field(None, ge=1, description="heads of keys and values; null: as many as heads")
     batch_size: int = Field(64, ge=1, description="solutions an update")
     copies: int = Field(2, ge=1, description="noisy copies of every block of a solution")
-    updates: int = Field(4000, ge=1, description="optimiser steps")
+    updates: int = Field(4000, ge=1, description="optimiser steps; the rate falls to 0 over the last half")
     max_minutes: float = Field(10.0, gt=0.0, description="ends earlier when they are over, with the policy as it is")
     learning_rate: float = Field(3e-3, gt=0.0, description="of AdamW")
     muon_learning_rate: float | None = Field(0.02, gt=0.0, description="of the matrices; null: AdamW for all weights")

@@ -69,10 +69,13 @@ def _check_steps_used(config: RunConfig) -> None:
     if config.advantage.steps_used is None:
         return
     sampler = config.sampler
-    if sampler.unmasking not in ("confidence_threshold", "entropy_bound") and sampler.stop_entropy is None:
+    # Canvases take all their steps whatever the rule, unless a stable one may end early.
+    dynamic = sampler.kind != "revise" and sampler.unmasking in ("confidence_threshold", "entropy_bound")
+    if not dynamic and sampler.stop_entropy is None:
         raise ConfigError(
-            f"advantage.steps_used rewards few denoising steps, and sampler.unmasking={sampler.unmasking!r} always "
-            "takes sampler.steps; use confidence_threshold or entropy_bound, or leave steps_used out"
+            f"advantage.steps_used rewards few denoising steps, and sampler.kind={sampler.kind!r} with "
+            f"sampler.unmasking={sampler.unmasking!r} always takes sampler.steps; use confidence_threshold or "
+            "entropy_bound (on canvases that are revised: sampler.stop_entropy), or leave steps_used out"
         )
     if config.risk.schedule.kind == "pass-rate" and config.calibrates | (config.risk.scale != 0):
         raise ConfigError(

@@ -75,8 +75,6 @@ def train(
     accelerator = make_accelerator(_checked_trackers(known), str(folder.path))
     lock = folder.locked() if accelerator.is_main_process else contextlib.nullcontext()
     with lock:
-        if accelerator.is_main_process and not resume and folder.forget_unstarted():
-            accelerator.print(f"{folder.path} holds a run that ended before its first update: it is started afresh")
         accelerator.wait_for_everyone()
         config, checkpoint = _starting_point(folder, config, resume)
         if checkpoint is not None and (finished := folder.read_json("result.json")):
@@ -118,8 +116,11 @@ def _starting_point(folder: RunFolder, config: RunConfig | None, resume: bool) -
     stored = folder.read_config()
     if not resume:
         if stored is not None:
+            begun = folder.checkpoints() or folder.read_jsonl("metrics.jsonl")
             raise RunFolderError(
-                f"{folder.path} already holds a run; add --resume to go on with it, or choose another -o folder"
+                f"{folder.path} already holds a run; "
+                + ("" if begun else "it made no update, so nothing is lost if you delete the folder; or ")
+                + "add --resume to go on with it, or choose another -o folder"
             )
         if config is None:
             raise ConfigError(f"{folder.path} holds no config.json and no configuration was given")

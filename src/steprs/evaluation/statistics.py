@@ -127,7 +127,7 @@ def _resampled_means(values_SQ: Floats, weights_Q: Floats, resamples: int, seed:
         values_SQ = values_SQ.mean(axis=0, keepdims=True)
     times_RS, times_RQ = _multiplicities(len(values_SQ), len(weights_Q), resamples, seed)
     totals_R = times_RQ @ weights_Q
-    # Problems first, then seeds: the matrix of every resample and problem is read once and never written.
+    # Problems first, then seeds: no second matrix of every resample and problem is made.
     sums_SR = (values_SQ * weights_Q) @ times_RQ.T
     sums_R = np.sum(sums_SR.T * times_RS, axis=1) / len(values_SQ)
     return np.asarray(sums_R[totals_R > 0] / totals_R[totals_R > 0])

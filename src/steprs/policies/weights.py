@@ -77,7 +77,9 @@ def stock_model(
     ) as error:
         # Sizes of 0, text for numbers, heads that do not divide: stock classes answer each in its own way.
         said = " ".join(str(error).split()) or type(error).__name__
-        raise PolicyError(f"{folder / 'config.json'} describes no model that can be built: {said}") from error
+        raise PolicyError(
+            f"{folder / 'config.json'} describes no model that can be built (attention: {implementation}): {said}"
+        ) from error
 
 
 def vocabulary_rows(model: PreTrainedModel) -> int:

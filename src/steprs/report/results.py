@@ -17,7 +17,7 @@ COLUMNS: Mapping[str, str] = {
     "answer_entropy": "answer entropy",
     "signature_entropy_given_answer": "H(sig|ans)",
 }
-# With as many tries as samples pass@k is a yes or no a problem, and the number of different ones is at its noisiest.
+# Tries that outcomes are judged at; with as many as samples pass@k is but a yes or no for each problem.
 JUDGED_AT = 16
 PRIMARY = ("pass@1", "pass@{K}", "distinct_right@{K}", "signature_entropy_given_answer")
 MEANINGS: Mapping[str, str] = {

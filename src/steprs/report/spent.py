@@ -42,9 +42,9 @@ def spent_table(context: Context) -> Table | None:
         under="seeds",
         notes=(
             "RMS: of the advantages of active tokens, over the baseline's; where it is far from 1 a difference may be "
-            "one of learning rates. Tokens with one: share whose advantage is not 0, in all updates and in the first "
-            f"{EARLY:.0%}. Mass: share of all absolute advantage by denoising progress; an arm without any in the "
-            "first columns is silent early.",
+            "one of learning rates; older logs lack it. Tokens with one: share whose advantage is not 0, in all "
+            f"updates and in the first {EARLY:.0%}. Mass: share of all absolute advantage by progress; an arm "
+            "without any in the first columns is silent early in denoising.",
         ),
     )
 

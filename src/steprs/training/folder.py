@@ -102,21 +102,6 @@ class RunFolder:
             raise RunFolderError(f"{self.path / 'config.json'} holds no settings; the run cannot be told from it")
         return content
 
-    def forget_unstarted(self) -> bool:
-        """Clear what a run left that ended before its first update was made; a calibration stays.
-
-        Returns:
-            Whether there was such a run. One with an update, a checkpoint or a result is left as it is.
-        """
-        trained = self.checkpoints() or self.read_jsonl("metrics.jsonl") or (self.path / "result.json").exists()
-        if trained or not (self.path / "config.json").exists():
-            return False
-        # Made under that run's settings, which the next one need not have.
-        made = [self.path / name for name in ("control.json", "rows.json", "dropped.json")]
-        for file in (*made, *self.path.glob("reference_rewards*.jsonl"), self.path / "config.json"):
-            file.unlink(missing_ok=True)
-        return True
-
     def append_jsonl(self, name: str, record: Mapping[str, Any]) -> None:
         """Add one line."""
         with (self.path / name).open("a", encoding="utf-8") as handle:

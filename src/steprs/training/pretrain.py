@@ -136,6 +136,11 @@ def pretrain(
 def new_policy(settings: PretrainSettings, task: AbstractTask) -> Policy:
     """Random weights, number words at their Fourier features, and the decoding that the training is for."""
     length = task.completion_length
+    if settings.length not in (None, length):
+        raise ConfigError(
+            f"length is {settings.length}, but a new policy's tokens are the task's words, {length} for {task.name}; "
+            "leave it out (it is for policies that are adapted)"
+        )
     block_size = settings.block_size or (length if settings.attention == "bidirectional" else task.block_size)
     if length % block_size:
         raise ConfigError(

@@ -138,7 +138,7 @@ def test_a_missing_field_is_named(tmp_path: Path) -> None:
 )
 def test_nonsense_in_config_json_is_one_error_that_names_the_file(changes: dict[str, object], tmp_path: Path) -> None:
     folder = edited(write_checkpoint(tmp_path / "dream", "dream"), **changes)
-    with pytest.raises(PolicyError, match=r"config\.json describes no model that can be built: \S"):
+    with pytest.raises(PolicyError, match=r"config\.json describes no model that can be built \(attention: \w+\): \S"):
         load_policy(folder)
 
 
