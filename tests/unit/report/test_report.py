@@ -160,7 +160,7 @@ class TestTables:
         assert float(rows[0]["pass@1"]) == plain["rows"][0]["pass@1"]["value"] == report.tables[0].rows[0][2].value
         assert {file.stem for file in folder.glob("*.csv")} == {file.stem for file in folder.glob("*.json")} == {
             "main", "differences", "statistics", "controls", "endpoints", "matched", "diversity", "cost", "completions",
-            "outcome-and-cost",
+            "outcome-and-cost", "advantages",
         }  # fmt: skip
 
     def test_the_terminal_is_given_the_tables_that_matter(self, report):
@@ -211,7 +211,7 @@ class TestUnfinished:
 def test_runs_that_were_not_evaluated_still_have_curves(folder, tmp_path):
     shutil.copytree(folder / "store/flat-1", tmp_path / "flat-1", ignore=shutil.ignore_patterns("eval.json"))
     report = write_report(tmp_path / "flat-1", tmp_path / "out")
-    assert {file.stem for file in report.files if file.suffix == ".csv"} == {"cost"}
+    assert {file.stem for file in report.files if file.suffix == ".csv"} == {"advantages", "cost"}
     assert (tmp_path / "out/figures/learning-reward.svg").is_file()
     assert "not evaluated" in report.warnings[0]
 
