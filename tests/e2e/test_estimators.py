@@ -11,6 +11,7 @@ from support import records, same_weights, small_config, weights, without_second
 from test_two_processes import launch
 
 from steprs import build
+from steprs.build.checks import check
 from steprs.errors import ConfigError
 from steprs.estimators import ESTIMATORS, get_estimator
 from steprs.tasks import get_task
@@ -216,3 +217,10 @@ def test_a_group_too_small_for_the_estimator_is_refused_before_the_first_rollout
 def test_the_plan_names_the_estimator_and_what_it_costs():
     plan = build.plan_text(small_config(named("egspo-sa")))
     assert "egspo-sa(" in plan and "in place of StepRS-GRPO" in plan and "extra forwards:" in plan
+
+
+def test_canvases_reward_few_steps_only_where_they_may_end_early():
+    settings = ("sampler.kind=revise", "advantage.steps_used={kind: step-pruner}", *DYNAMIC)
+    with pytest.raises(ConfigError, match=r"sampler\.kind='revise'.*sampler\.stop_entropy"):
+        check(small_config(*settings))
+    check(small_config(*settings, "sampler.stop_entropy=0.1"))

@@ -164,3 +164,9 @@ def test_rate_rises_stays_and_falls():
     assert factors[0] == pytest.approx(0.1) and factors[9:50] == [1.0] * 41
     assert all(a > b for a, b in itertools.pairwise(factors[51:]))
     assert 0 < factors[-1] < 0.05
+
+
+def test_a_new_policy_has_the_length_of_its_task(task):
+    with pytest.raises(ConfigError, match="length is 16, but a new policy's tokens are the task's words, 12"):
+        new_policy(settings_with(length=16), task)
+    assert new_policy(settings_with(length=12), task).decoding_defaults["length"] == 12
